@@ -1,0 +1,35 @@
+"""The one form in which training is written down, whoever trained: see events.py."""
+
+from .events import (
+    EVIDENCE_VERSION,
+    ChecklistLook,
+    EnvironmentRestarted,
+    Episode,
+    Evaluation,
+    Event,
+    Fault,
+    Inspection,
+    NotSeen,
+    RunStarted,
+    RunStopped,
+    Update,
+)
+from .reader import Evidence
+from .recorder import Recorder
+
+__all__ = [
+    "EVIDENCE_VERSION",
+    "ChecklistLook",
+    "EnvironmentRestarted",
+    "Episode",
+    "Evaluation",
+    "Event",
+    "Evidence",
+    "Fault",
+    "Inspection",
+    "NotSeen",
+    "Recorder",
+    "RunStarted",
+    "RunStopped",
+    "Update",
+]

@@ -1,0 +1,166 @@
+"""Reads evidence back: `Evidence.read(run_folder)` gives typed events, and batches as they are asked for.
+
+The file may be a stranger's, so nothing in it is trusted: names of batches may not leave samples/, a line that is too
+long or not JSON is an EvidenceError with its number, and a last line without its newline (a run killed while writing)
+is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from ..errors import EvidenceError
+from .events import (
+    EVIDENCE_VERSION,
+    ChecklistLook,
+    EnvironmentRestarted,
+    Episode,
+    Evaluation,
+    Event,
+    Fault,
+    Inspection,
+    NotSeen,
+    RunStarted,
+    RunStopped,
+    Update,
+    from_json,
+)
+
+Array = np.ndarray[Any, Any]
+E = TypeVar("E", bound=Event)
+SAMPLE_NAME = re.compile(r"[a-z_]+-[0-9]{1,12}-[0-9]{1,18}\.safetensors")
+MAX_LINE_BYTES = 1_000_000
+MAX_SAMPLE_BYTES = 64_000_000
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One inspected batch: the event that announced it and its arrays by role."""
+
+    event: Inspection
+    arrays: dict[str, Array]
+
+    def __getitem__(self, role: str) -> Array:
+        return self.arrays[role]
+
+    def __contains__(self, role: str) -> bool:
+        return role in self.arrays
+
+
+@dataclass
+class Evidence:
+    """All that is known of a run. Build it from a folder with `read`, or in memory for a test."""
+
+    run: RunStarted
+    episodes: list[Episode] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    inspections: list[Inspection] = field(default_factory=list)
+    looks: list[ChecklistLook] = field(default_factory=list)
+    not_seen: list[NotSeen] = field(default_factory=list)
+    restarts: list[EnvironmentRestarted] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    stopped: RunStopped | None = None
+    folder: Path | None = None
+    held: dict[int, dict[str, Array]] = field(default_factory=dict)
+    """Batches held in memory instead of in files, by position in `inspections` (tests, live judging)."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Evidence:
+        events = list(read_events(folder / "evidence.jsonl"))
+        if not events or not isinstance(events[0], RunStarted):
+            raise EvidenceError(
+                f"{folder / 'evidence.jsonl'} does not begin with a run_started event: the run was killed before it "
+                "began, or the file is not evidence."
+            )
+        evidence = cls(run=events[0], folder=folder)
+        for event in events[1:]:
+            evidence.add(event)
+        return evidence
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Episode():
+                self.episodes.append(event)
+            case Update():
+                self.updates.append(event)
+            case Evaluation():
+                self.evaluations.append(event)
+            case Inspection():
+                self.inspections.append(event)
+            case ChecklistLook():
+                self.looks.append(event)
+            case NotSeen():
+                self.not_seen.append(event)
+            case EnvironmentRestarted():
+                self.restarts.append(event)
+            case Fault():
+                self.faults.append(event)
+            case RunStopped():
+                self.stopped = event
+
+    def samples(self, kind: Literal["rollout", "gradient_step", "iteration"]) -> Iterator[Sample]:
+        """The kept batches of a kind, in the order of training."""
+        for position, event in enumerate(self.inspections):
+            if event.kind != kind:
+                continue
+            if position in self.held:
+                yield Sample(event, self.held[position])
+            elif event.file is not None and self.folder is not None:
+                yield Sample(event, read_sample(self.folder / "samples", event.file))
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (closed by the with below)
+    except FileNotFoundError:
+        raise EvidenceError(
+            f"There is no evidence at {path}: the run recorded none, or this is not a run."
+        ) from None
+    with file:
+        number = 0
+        while line := file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise EvidenceError(f"Line {number} of {path} is longer than {MAX_LINE_BYTES} bytes.")
+            if not line.endswith(b"\n"):
+                return
+            event = _parse(line, number, path)
+            if isinstance(event, RunStarted) and event.version != EVIDENCE_VERSION:
+                raise EvidenceError(
+                    f"{path} is evidence in form {event.version}; this learnproof reads form {EVIDENCE_VERSION}. "
+                    "Judge it with the version that wrote it (about.json names it)."
+                )
+            if event is not None:
+                yield event
+
+
+def _parse(line: bytes, number: int, path: Path) -> Event | None:
+    try:
+        body = json.loads(line)
+        return from_json(body) if isinstance(body, dict) else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise EvidenceError(f"Line {number} of {path} is not an event of the known form: {error}.") from None
+
+
+def read_sample(samples: Path, name: str) -> dict[str, Array]:
+    if not SAMPLE_NAME.fullmatch(name):
+        raise EvidenceError(f"{name!r} is not the name of an inspected batch.")
+    path = samples / name
+    if not path.is_file() or path.is_symlink():
+        raise EvidenceError(f"The inspected batch {path} is missing; evidence.jsonl names it.")
+    if path.stat().st_size > MAX_SAMPLE_BYTES:
+        raise EvidenceError(f"{path} is larger than {MAX_SAMPLE_BYTES} bytes, which no inspected batch is.")
+    try:
+        return dict(load(path.read_bytes()))
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise EvidenceError(f"{path} cannot be read as safetensors: {error}.") from None

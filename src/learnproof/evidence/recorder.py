@@ -1,0 +1,89 @@
+"""Writes evidence: events line by line, batches as safetensors files, both bounded.
+
+The recorder knows where it is in the file (`position`), so that a checkpoint can note it and a resume can cut the
+file back to it. It never raises because of a cap: past `max_bytes` it keeps the event and drops the batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from ..errors import EvidenceError
+from .events import Event, Inspection
+
+Array = np.ndarray[Any, Any]
+
+
+class Recorder:
+    def __init__(self, folder: Path, *, max_bytes: int = 64_000_000, keep_samples: bool = True) -> None:
+        self.path = folder / "evidence.jsonl"
+        self.samples = folder / "samples"
+        self.max_bytes = max_bytes
+        self.keep_samples = keep_samples
+        self.samples.mkdir(parents=True, exist_ok=True)
+        self._file = open(self.path, "ab")  # noqa: SIM115 (closed by close())
+        self.sample_bytes = sum(f.stat().st_size for f in self.samples.glob("*.safetensors"))
+
+    @property
+    def position(self) -> int:
+        """Bytes written so far; what a checkpoint notes."""
+        return self._file.tell()
+
+    def write(self, event: Event) -> None:
+        line = json.dumps(event.to_json(), separators=(",", ":"), allow_nan=False)
+        self._file.write(line.encode() + b"\n")
+
+    def write_sample(self, event: Inspection, arrays: Mapping[str, Array]) -> None:
+        """Keep a batch and the event that points to it. The file comes first: an event never points at nothing."""
+        name = f"{event.kind}-{event.update:06d}-{event.optimizer_step:09d}.safetensors"
+        body = save({role: np.ascontiguousarray(a) for role, a in arrays.items()})
+        kept: str | None = None
+        if self.keep_samples and self.sample_bytes + len(body) <= self.max_bytes:
+            (self.samples / name).write_bytes(body)
+            self.sample_bytes += len(body)
+            kept = name
+        self.write(dataclasses.replace(event, file=kept, roles=sorted(arrays)))
+
+    def flush(self) -> None:
+        """Let a live reader see what is written."""
+        self._file.flush()
+
+    def sync(self) -> None:
+        """Put everything on the disk; called before a checkpoint notes the position."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def cut_back(folder: Path, position: int) -> None:
+    """Forget everything after a checkpoint: cut evidence.jsonl to its position, drop batches no line points to."""
+    path = folder / "evidence.jsonl"
+    size = path.stat().st_size if path.exists() else 0
+    if size < position:
+        raise EvidenceError(
+            f"{path.name} has {size} bytes, but the checkpoint was written after {position}: the file was cut "
+            "or replaced since. Restore it, or start a new run."
+        )
+    if path.exists():
+        with open(path, "r+b") as file:
+            file.truncate(position)
+            file.flush()
+            os.fsync(file.fileno())
+    named = set()
+    if path.exists():
+        for line in path.read_bytes().splitlines():
+            if b'"event":"inspection"' in line:
+                named.add(json.loads(line).get("file"))
+    for sample in (folder / "samples").glob("*"):
+        if sample.name not in named:
+            sample.unlink()
