@@ -294,8 +294,6 @@ def _default_of(location: tuple[str, ...]) -> Any:
     node: Any = Settings()
     for name in location:
         node = getattr(node, name, None)
-        if node is None or not isinstance(
-            node, (Section, *typing.get_args(int | float | str | bool | tuple))
-        ):
+        if node is None or not isinstance(node, (Section, *typing.get_args(int | float | str | bool | tuple))):
             return None
     return None if isinstance(node, Section) else node

@@ -123,9 +123,7 @@ def read_events(path: Path) -> Iterator[Event]:
     try:
         file = open(path, "rb")  # noqa: SIM115 (closed by the with below)
     except FileNotFoundError:
-        raise EvidenceError(
-            f"There is no evidence at {path}: the run recorded none, or this is not a run."
-        ) from None
+        raise EvidenceError(f"There is no evidence at {path}: the run recorded none, or this is not a run.") from None
     with file:
         number = 0
         while line := file.readline(MAX_LINE_BYTES + 1):
