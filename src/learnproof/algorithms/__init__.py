@@ -1,0 +1,1 @@
+"""How it is learnt: learners, and the pure mathematics under them."""

@@ -153,9 +153,11 @@ class Inspection(Event):
     epoch: int = 0
     minibatch: int = 0
     learning_rate: float = 0.0
-    file: str | None
+    file: str | None = None
     """Name in samples/; None where only statistics are kept."""
-    roles: list[str]
+    sha256: str | None = None
+    """Of the file's bytes, so that a batch changed afterwards is refused."""
+    roles: list[str] = field(default_factory=list)
     marked: Literal["declared", "inferred"] = "declared"
     parameters: dict[str, list[float]] = field(default_factory=dict)
     """For a gradient step: parameter name -> [gradient norm, weight norm, norm of the step]."""

@@ -7,6 +7,7 @@ is left out.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -116,7 +117,7 @@ class Evidence:
             if position in self.held:
                 yield Sample(event, self.held[position])
             elif event.file is not None and self.folder is not None:
-                yield Sample(event, read_sample(self.folder / "samples", event.file))
+                yield Sample(event, read_sample(self.folder / "samples", event.file, event.sha256))
 
 
 def read_events(path: Path) -> Iterator[Event]:
@@ -150,7 +151,7 @@ def _parse(line: bytes, number: int, path: Path) -> Event | None:
         raise EvidenceError(f"Line {number} of {path} is not an event of the known form: {error}.") from None
 
 
-def read_sample(samples: Path, name: str) -> dict[str, Array]:
+def read_sample(samples: Path, name: str, sha256: str | None) -> dict[str, Array]:
     if not SAMPLE_NAME.fullmatch(name):
         raise EvidenceError(f"{name!r} is not the name of an inspected batch.")
     path = samples / name
@@ -158,7 +159,12 @@ def read_sample(samples: Path, name: str) -> dict[str, Array]:
         raise EvidenceError(f"The inspected batch {path} is missing; evidence.jsonl names it.")
     if path.stat().st_size > MAX_SAMPLE_BYTES:
         raise EvidenceError(f"{path} is larger than {MAX_SAMPLE_BYTES} bytes, which no inspected batch is.")
+    body = path.read_bytes()
+    if hashlib.sha256(body).hexdigest() != sha256:
+        raise EvidenceError(
+            f"{path} is not the batch that the run inspected: its digest differs from the one recorded."
+        )
     try:
-        return dict(load(path.read_bytes()))
+        return dict(load(body))
     except (SafetensorError, ValueError, KeyError) as error:
         raise EvidenceError(f"{path} cannot be read as safetensors: {error}.") from None

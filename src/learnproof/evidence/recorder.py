@@ -7,6 +7,7 @@ file back to it. It never raises because of a cap: past `max_bytes` it keeps the
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ class Recorder:
         self.keep_samples = keep_samples
         self.samples.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "ab")  # noqa: SIM115 (closed by close())
+        self._hash = hashlib.sha256(self.path.read_bytes())
         self.sample_bytes = sum(f.stat().st_size for f in self.samples.glob("*.safetensors"))
 
     @property
@@ -37,20 +39,27 @@ class Recorder:
         """Bytes written so far; what a checkpoint notes."""
         return self._file.tell()
 
+    @property
+    def digest(self) -> str:
+        """sha256 of everything up to `position`."""
+        return self._hash.hexdigest()
+
     def write(self, event: Event) -> None:
         line = json.dumps(event.to_json(), separators=(",", ":"), allow_nan=False)
-        self._file.write(line.encode() + b"\n")
+        body = line.encode() + b"\n"
+        self._file.write(body)
+        self._hash.update(body)
 
     def write_sample(self, event: Inspection, arrays: Mapping[str, Array]) -> None:
         """Keep a batch and the event that points to it. The file comes first: an event never points at nothing."""
         name = f"{event.kind}-{event.update:06d}-{event.optimizer_step:09d}.safetensors"
         body = save({role: np.ascontiguousarray(a) for role, a in arrays.items()})
-        kept: str | None = None
+        kept = digest = None
         if self.keep_samples and self.sample_bytes + len(body) <= self.max_bytes:
             (self.samples / name).write_bytes(body)
             self.sample_bytes += len(body)
-            kept = name
-        self.write(dataclasses.replace(event, file=kept, roles=sorted(arrays)))
+            kept, digest = name, hashlib.sha256(body).hexdigest()
+        self.write(dataclasses.replace(event, file=kept, sha256=digest, roles=sorted(arrays)))
 
     def flush(self) -> None:
         """Let a live reader see what is written."""

@@ -1,0 +1,1 @@
+"""Who acts: networks, action heads, normalisation, and the Actor that joins them."""

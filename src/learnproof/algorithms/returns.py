@@ -1,0 +1,79 @@
+"""Returns and advantages: pure arithmetic on arrays [T, N] = steps x environments.
+
+An episode can end in two ways. Where it *terminated*, nothing comes after: the value of what follows is 0. Where it was
+*truncated* (a time limit), the task would have gone on: what follows is worth `final_value`, the value of the true last
+observation, not that of the observation after the reset. Neither lets credit flow back from the next episode.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def next_values(value: Array, last_value: Array, terminated: Array, truncated: Array, final_value: Array) -> Array:
+    """What the state after each step is worth, [T, N]."""
+    following = np.concatenate([value[1:], last_value[None]])
+    return np.where(terminated, 0.0, np.where(truncated, final_value, following))
+
+
+def gae(
+    reward: Array,
+    value: Array,
+    last_value: Array,
+    terminated: Array,
+    truncated: Array,
+    final_value: Array,
+    gamma: float,
+    lam: float,
+) -> Array:
+    """Generalised advantage estimation: A_t = sum over k of (gamma lam)^k delta_{t+k}, within the episode.
+
+    delta_t = r_t + gamma V(s_{t+1}) - V(s_t). lam = 0 is the one-step TD error, lam = 1 the discounted return minus V.
+    Computed in float64; all arrays [T, N] but last_value [N].
+    """
+    _check_shapes(reward, value, last_value, terminated, truncated, final_value)
+    following = next_values(value, last_value, terminated, truncated, final_value)
+    delta = reward.astype(np.float64) + gamma * following - value
+    decay = np.where(terminated | truncated, 0.0, gamma * lam)
+    advantage = np.empty_like(delta)
+    carried = np.zeros(delta.shape[1])
+    for t in range(len(delta) - 1, -1, -1):
+        carried = delta[t] + decay[t] * carried
+        advantage[t] = carried
+    return advantage
+
+
+def lambda_returns(
+    reward: Array,
+    value: Array,
+    last_value: Array,
+    terminated: Array,
+    truncated: Array,
+    final_value: Array,
+    gamma: float,
+    lam: float,
+) -> Array:
+    """The target that fits those advantages: G_t = A_t + V(s_t). lam = 1 is the Monte Carlo return."""
+    return gae(reward, value, last_value, terminated, truncated, final_value, gamma, lam) + value
+
+
+def explained_variance(prediction: Array, target: Array) -> float:
+    """1 - Var(target - prediction) / Var(target): 1 is perfect, 0 no better than a constant, below 0 worse.
+
+    nan where the target does not vary: there is nothing to explain.
+    """
+    spread = float(np.var(target))
+    return float("nan") if spread == 0 else float(1 - np.var(target - prediction) / spread)
+
+
+def _check_shapes(reward: Array, value: Array, last_value: Array, *others: Array) -> None:
+    shapes = {a.shape for a in (reward, value, *others)}
+    if len(shapes) != 1 or reward.ndim != 2 or last_value.shape != reward.shape[1:]:
+        raise ValueError(
+            "gae wants reward, value, terminated, truncated, final_value of one shape [T, N] and last_value [N]; got "
+            f"reward {reward.shape}, value {value.shape}, others {[o.shape for o in others]}, last {last_value.shape}."
+        )

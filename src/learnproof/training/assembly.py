@@ -1,0 +1,79 @@
+"""From settings to parts: the environment, the actor and the learner of a run, always the same for the same settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gymnasium.vector import VectorEnv
+
+from ..algorithms.learner import Learner
+from ..algorithms.ppo import PPO
+from ..config import Settings
+from ..envs.making import EnvironmentSource
+from ..errors import SettingsError
+from ..policies.actor import NetworkActor
+from ..policies.heads import make_head
+from ..policies.networks import ActorCritic
+from ..policies.normalization import ObservationNormalizer
+from ..policies.spaces import ActionLayout, ObservationLayout
+from ..seeding import derive_seed
+
+LEARNERS: dict[str, type[PPO]] = {"ppo": PPO}
+
+
+@dataclass(frozen=True)
+class EnvironmentFacts:
+    """What an environment says of itself, beyond its spaces."""
+
+    metric: str
+    """The per-episode figure that measures performance: "return" unless the environment names another."""
+    action_heads: tuple[str, ...] | None
+    """The head that fits each column of a Box action, where the environment knows."""
+
+
+def environment_facts(env: VectorEnv[Any, Any, Any]) -> EnvironmentFacts:
+    instance: Any = env.unwrapped
+    if not hasattr(instance, "metric") and getattr(instance, "envs", None):
+        instance = instance.envs[0].unwrapped
+    return EnvironmentFacts(getattr(instance, "metric", "return"), getattr(instance, "action_heads", None))
+
+
+def make_actor(settings: Settings, env: VectorEnv[Any, Any, Any]) -> NetworkActor:
+    """An untrained actor for this environment; its first weights come from the run's seed."""
+    observations = ObservationLayout(env.single_observation_space)
+    actions = ActionLayout(env.single_action_space)
+    policy = settings.policy
+    head = make_head(actions, policy.box_head, policy.log_std_init, environment_facts(env).action_heads)
+    noise = torch.Generator().manual_seed(derive_seed(settings.seed, "first weights"))
+    network = ActorCritic(observations.size, head, policy, noise).to(_device(settings.device))
+    normalizer = ObservationNormalizer(observations.size) if settings.env.normalize_observations else None
+    return NetworkActor(network, observations, actions, normalizer)
+
+
+def make_learner(settings: Settings, actor: NetworkActor, learner_type: type[PPO] | None = None) -> Learner:
+    kind = learner_type or LEARNERS[settings.algorithm]
+    return kind(actor, settings.ppo, settings.seed)
+
+
+def make_training_env(settings: Settings, source: EnvironmentSource) -> VectorEnv[Any, Any, Any]:
+    return source.training(settings.env.n_envs)
+
+
+def set_up_torch(settings: Settings) -> None:
+    """Threads as set, and subnormal numbers flushed to zero: once units die, a tenth of Adam's moments are subnormal,
+    and arithmetic on those is many times slower."""
+    torch.set_num_threads(settings.threads)
+    torch.set_flush_denormal(True)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+        return device
+    except (RuntimeError, AssertionError) as error:
+        raise SettingsError(
+            f"device = {name!r} cannot be used here: {str(error).splitlines()[0]} Use --device cpu."
+        ) from None

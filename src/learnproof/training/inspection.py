@@ -1,0 +1,88 @@
+"""Which iterations are looked at closely, and what is kept of them.
+
+Decided by counts alone, before the run: the first four iterations, then evenly spaced ones, so many that close looks stay
+near one gradient step in fifty. Never by the clock: two equal runs must inspect the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..algorithms.learner import Inspect, UpdateReport
+from ..config import Settings
+from ..evidence import Inspection, Recorder
+
+Array = np.ndarray[Any, Any]
+FIRST = 4
+ONE_IN = 48
+ROWS_LOOKED_AT_AGAIN = 512
+ROLLOUT_ROWS_KEPT = 65_536
+
+
+class InspectionPlan:
+    def __init__(self, settings: Settings) -> None:
+        e, p = settings.evidence, settings.ppo
+        per_iteration = p.n_steps * settings.env.n_envs
+        iterations = max(1, -(-settings.steps // per_iteration))
+        gradient_steps = iterations * p.epochs * -(-per_iteration // p.minibatch_size)
+        affordable = max(FIRST + 2, gradient_steps // (e.updates_per_inspection * ONE_IN))
+        count = min(e.max_inspections, affordable, iterations)
+        spaced = np.linspace(0, iterations - 1, max(0, count - FIRST)).round().astype(int)
+        first = range(min(FIRST, count))
+        self.iterations = {*first, *spaced.tolist()} if e.enabled else set()
+        self.gradient_steps = e.updates_per_inspection
+
+    def request(self, iteration: int, valid: Array) -> Inspect:
+        if iteration not in self.iterations:
+            return Inspect()
+        rows = np.flatnonzero(valid.ravel())
+        picked = np.linspace(0, len(rows) - 1, min(ROWS_LOOKED_AT_AGAIN, len(rows))).astype(np.int64)
+        return Inspect(self.gradient_steps, rows[np.unique(picked)])
+
+
+def record_inspection(recorder: Recorder, iteration: int, before: int, report: UpdateReport) -> None:
+    """Write the samples of one update: its rollout, its inspected gradient steps, and the rows looked at again."""
+    if report.rollout is None:
+        return
+    keep = _Columns(report.rollout["reward"].shape)
+    about: dict[str, Any] = {"update": iteration, "learning_rate": report.learning_rate}
+    recorder.write_sample(Inspection(kind="rollout", optimizer_step=before, **about), keep.of_rollout(report.rollout))
+    for step in report.inspected:
+        recorder.write_sample(
+            Inspection(
+                kind="gradient_step",
+                update=iteration,
+                optimizer_step=step.optimizer_step,
+                epoch=step.epoch,
+                minibatch=step.minibatch,
+                learning_rate=step.learning_rate,
+                parameters=step.parameters,
+            ),
+            keep.of_rows(step.arrays),
+        )
+    if report.iteration is not None:
+        recorder.write_sample(
+            Inspection(kind="iteration", optimizer_step=report.optimizer_steps, **about), keep.of_rows(report.iteration)
+        )
+
+
+class _Columns:
+    """Keeps the first environments of a rollout that is too large to keep whole, and rewrites `row` to fit."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.steps, self.envs = shape
+        self.kept = max(1, min(self.envs, ROLLOUT_ROWS_KEPT // max(1, self.steps)))
+
+    def of_rollout(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        return {role: a if a.ndim == 0 else a[..., : self.kept] for role, a in arrays.items()}
+
+    def of_rows(self, arrays: dict[str, Array]) -> dict[str, Array]:
+        if self.kept == self.envs:
+            return arrays
+        t, n = np.divmod(arrays["row"], self.envs)
+        inside = n < self.kept
+        trimmed = {role: a[inside] for role, a in arrays.items()}
+        trimmed["row"] = t[inside] * self.kept + n[inside]
+        return trimmed
