@@ -1,3 +1,56 @@
-"""Reinforcement learning that proves its agents learn."""
+"""Reinforcement learning that proves its agents learn.
+
+    import learnproof
+    result = learnproof.train("CartPole-v1", steps=50_000)
+    print(result.verdict.verdict, result.path)
+
+The names below are the public ones; each is imported when it is first used, so that `import learnproof` is cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .config import Settings as Settings
+    from .config import load_settings as load_settings
+    from .errors import LearnproofError as LearnproofError
+    from .evidence import Evidence as Evidence
+    from .training.gradient_flow import gradient_flow as gradient_flow
+    from .proof.verdict import Verdict as Verdict
+    from .training.api import RunResult as RunResult
+    from .training.api import evaluate as evaluate
+    from .training.api import load_policy as load_policy
+    from .training.api import resume as resume
+    from .training.api import train as train
+    from .training.api import verify as verify
+
+_HOMES = {
+    "Evidence": "evidence",
+    "LearnproofError": "errors",
+    "RunResult": "training.api",
+    "Settings": "config",
+    "Verdict": "proof.verdict",
+    "evaluate": "training.api",
+    "gradient_flow": "training.gradient_flow",
+    "load_policy": "training.api",
+    "load_settings": "config",
+    "resume": "training.api",
+    "train": "training.api",
+    "verify": "training.api",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'learnproof' has no attribute {name!r}")
+    return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -103,6 +103,8 @@ class UpdateReport:
 
 class Learner(Protocol):
     actor: NetworkActor
+    optimizer_steps: int
+    """Gradient steps taken so far."""
 
     def update(self, rollout: Rollout, learning_rate: float, inspect: Inspect) -> UpdateReport: ...
 

@@ -10,6 +10,7 @@ Gymnasium knows three ways in which an ended instance starts anew, and each show
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,7 @@ from ..policies.spaces import ObservationLayout
 from ..seeding import derive_seed, generator, generator_state, restore_generator
 
 Array = np.ndarray[Any, Any]
+STEPS_BETWEEN_NEWS = 256
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,10 @@ class Collector:
         self.ended[:] = False
         self._see(observation, None)
 
-    def collect(self, steps: int) -> tuple[Rollout, list[FinishedEpisode]]:
+    def collect(
+        self, steps: int, on_progress: Callable[[int], None] | None = None
+    ) -> tuple[Rollout, list[FinishedEpisode]]:
+        """`steps` steps of every instance; `on_progress` hears of the run's step count now and then."""
         count, size, width = self.env.num_envs, self.actor.observations.size, self.actor.actions.size
         observation = np.empty((steps, count, size), np.float32)
         action = np.empty((steps, count, width), np.float32)
@@ -127,6 +132,8 @@ class Collector:
                     observed, _ = self.env.reset(options={"reset_mask": ended})
             self.ended = ended
             self._see(observed, reward[t])
+            if on_progress is not None and t % STEPS_BETWEEN_NEWS == 0:
+                on_progress(self.steps)
         scale = 1.0 if self.reward_scaler is None else self.reward_scaler.scale_for(reward, terminated | truncated)
         rollout = Rollout(
             observation=observation,

@@ -1,0 +1,240 @@
+"""The command line: one command per job, each a few lines that call the module which does it.
+
+Torch is imported by the commands that need it, when they run: `learnproof --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from . import __version__
+from .config import Settings, load_settings
+from .errors import LearnproofError, UsageError, did_you_mean
+
+PROVEN_OR_DONE, FAILED, BAD_USAGE, UNPROVEN = 0, 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train on an environment, then prove what was learnt.
+
+    Any setting can be given by its dotted name (--ppo.learning-rate 1e-3) or in a TOML file (--config); the command line
+    wins. Ctrl-C leaves a run that `learnproof resume` goes on with. Exit code: 0 proven, 1 broken, 3 unproven.
+    """
+
+    env: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="ENV")] = None
+    """Any Gymnasium id, e.g. CartPole-v1 or learnproof/TaskAllocation-v1. May come from the settings file instead."""
+    config: Path | None = None
+    """Settings file (TOML); ready ones are in configs/."""
+    out: Path | None = None
+    """Folder of the run; default: a new one under runs/."""
+    settings: Annotated[Settings, tyro.conf.arg(name="")] = field(default_factory=Settings)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run that was stopped or killed, from its newest checkpoint."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    step: int | None = None
+    """Go back to the checkpoint of this step instead of the newest; what came after it is dropped."""
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Judge a run anew: its policies play fresh seeds again and its evidence is read again."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    json: Path | None = None
+    """Also write the verdict here."""
+    profile: Literal["default", "classic"] | None = None
+    """Judge by this profile instead of the run's own."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play fresh episodes with a run's best policy, deterministic and sampled."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+    episodes: int = 100
+    """How many, in each mode."""
+    seed: int | None = None
+    """Root of the episode seeds; default: the run's own."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Print a run's verdict and draw its picture and report again from what is on disk."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+
+
+@dataclass(frozen=True)
+class Envs:
+    """List the environments that ship with learnproof."""
+
+
+def train(arguments: Train) -> int:
+    from .show.verdict_table import print_verdict
+    from .training import api
+
+    settings = arguments.settings
+    result = api.train(arguments.env, settings=settings, out=arguments.out)
+    return _close(result, print_verdict)
+
+
+def resume(arguments: Resume) -> int:
+    from .show.verdict_table import print_verdict
+    from .training import api
+
+    return _close(api.resume(arguments.run, step=arguments.step), print_verdict)
+
+
+def verify(arguments: Verify) -> int:
+    from .runs.atomic import write_file
+    from .show.verdict_table import print_verdict
+    from .training import api
+
+    verdict = api.verify(arguments.run, profile=arguments.profile)
+    if arguments.json is not None:
+        write_file(arguments.json, (arguments.run / "verdict.json").read_bytes())
+    print_verdict(verdict.to_json(), arguments.run)
+    return verdict.exit_code
+
+
+def evaluate(arguments: Evaluate) -> int:
+    from .training import api
+
+    scores = api.evaluate(arguments.run, episodes=arguments.episodes, seed=arguments.seed)
+    for mode, values in scores.items():
+        print(
+            f"{mode:14} mean {values.mean():.6g}  deviation {values.std(ddof=1) if len(values) > 1 else 0:.4g}  "
+            f"lowest {values.min():.6g}  highest {values.max():.6g}  ({len(values)} episodes)"
+        )
+    return PROVEN_OR_DONE
+
+
+def report(arguments: Report) -> int:
+    import json
+
+    from .errors import RunFolderError
+    from .evidence import Evidence
+    from .runs.folder import RunFolder
+    from .show.plots import draw_learning_progress
+    from .show.report import write_report
+    from .show.verdict_table import print_verdict
+
+    folder = RunFolder.open(arguments.run)
+    if not folder.verdict.exists():
+        raise RunFolderError(
+            f"{folder.path} has no verdict yet. Go on with it (learnproof resume {folder.path}) or judge what there is "
+            f"(learnproof verify {folder.path})."
+        )
+    evidence, verdict = Evidence.read(folder.path), json.loads(folder.verdict.read_bytes())
+    draw_learning_progress(evidence, verdict, folder.picture)
+    write_report(folder.path, evidence, verdict, folder.read_about(), folder.read_config())
+    print_verdict(verdict, folder.path)
+    return PROVEN_OR_DONE
+
+
+def envs(arguments: Envs) -> int:
+    from .envs import shipped_environments
+
+    for environment in shipped_environments():
+        print(f"{environment.id:32} {environment.summary}")
+    print("\nAny other Gymnasium id works too, e.g. CartPole-v1.")
+    return PROVEN_OR_DONE
+
+
+@dataclass(frozen=True)
+class Command:
+    arguments: type[Any]
+    run: Callable[[Any], int]
+
+    @property
+    def summary(self) -> str:
+        return (self.arguments.__doc__ or "").strip().splitlines()[0]
+
+
+COMMANDS: dict[str, Command] = {
+    "train": Command(Train, train),
+    "resume": Command(Resume, resume),
+    "verify": Command(Verify, verify),
+    "evaluate": Command(Evaluate, evaluate),
+    "report": Command(Report, report),
+    "envs": Command(Envs, envs),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return PROVEN_OR_DONE if words else BAD_USAGE
+    if words[0] == "--version":
+        print(f"learnproof {__version__}")
+        return PROVEN_OR_DONE
+    try:
+        return _dispatch(words[0], words[1:])
+    except LearnproofError as error:
+        print(f"learnproof: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        return FAILED  # whoever read our output has gone
+    except KeyboardInterrupt:
+        print("learnproof: stopped at once; the last checkpoint is whole.", file=sys.stderr)
+        return 130
+
+
+def _dispatch(name: str, words: list[str]) -> int:
+    command = COMMANDS.get(name)
+    if command is None:
+        raise UsageError(f"There is no command {name!r}.{did_you_mean(name, COMMANDS)} `learnproof --help` lists them.")
+    default = None
+    if command.arguments is Train:
+        path = _config_named_in(words)
+        default = Train(settings=load_settings(path)) if path is not None else None
+    arguments = tyro.cli(command.arguments, prog=f"learnproof {name}", args=words, default=default)
+    return command.run(arguments)
+
+
+def _config_named_in(words: list[str]) -> str | None:
+    """The settings file is read before the rest of the command line, which may then change single values of it."""
+    for position, word in enumerate(words):
+        if word == "--config" and position + 1 < len(words):
+            return words[position + 1]
+        if word.startswith("--config="):
+            return word.partition("=")[2]
+    return None
+
+
+def _close(result: Any, print_verdict: Callable[..., None]) -> int:
+    """Show how a run ended; an interrupted one ends as shells expect of its signal."""
+    if result.verdict is None:
+        return 128 + int(result.stopped_by or 2)
+    print_verdict(result.verdict.to_json(), result.path)
+    return int(result.verdict.exit_code)
+
+
+def _overview() -> str:
+    rows = "\n".join(f"  {name:10} {command.summary}" for name, command in COMMANDS.items())
+    return (
+        f"learnproof {__version__}: reinforcement learning that proves its agents learn.\n\n"
+        f"usage: learnproof COMMAND ...\n\n{rows}\n\n"
+        "`learnproof COMMAND --help` explains one. Start with: learnproof train CartPole-v1\n"
+        "Exit codes: 0 proven or done, 1 broken or failed, 2 bad usage, 3 unproven."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,268 @@
+"""The rules of task allocation as settings: every number, with its default, for version 0 and version 1.
+
+Version 0 follows its specification to the letter; what that leaves open (ranges at reset, arrivals, updates of load and
+success rate, the default matrix, the task types) is decided here. Version 1 repairs version 0; docs/environments.md
+says how the two differ. Any field is an argument of the environment:
+
+    gymnasium.make("learnproof/TaskAllocation-v0", n_agents=3, arrival_probability=0.5)
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+
+from ...config import Section
+from ...errors import SettingsError, did_you_mean
+
+Array = np.ndarray[Any, Any]
+Rules = TypeVar("Rules", bound="AllocationRules")
+
+ACTIONS_PER_AGENT = 3
+
+
+class AllocationRules(Section):
+    """What both versions share."""
+
+    n_agents: int = Field(5, ge=1, le=10_000)
+    """Agents that share the queue."""
+    max_tasks: int = Field(10, ge=1, le=100_000)
+    """Slots of the queue; a task that finds it full is turned away, and counts as arrived."""
+    episode_steps: int = Field(100, ge=1, le=1_000_000)
+    """Steps of an episode; then it is truncated, never terminated."""
+    task_types: int = Field(4, ge=2, le=64)
+    """Kinds of task, each as likely: 0 research, 1 analysis, then others."""
+    initial_tasks: int = Field(3, ge=0)
+    """Tasks in the queue at reset (as many as it has slots, at most)."""
+    accept_threshold: float = Field(0.5, ge=0, le=1)
+    """An agent takes the queue's head when its accept action exceeds this."""
+    collaboration_threshold: float = Field(0.7, ge=0, le=1)
+    """Two agents collaborate when the collaboration actions of both exceed this."""
+    collaboration_growth: float = Field(1.01, ge=1, le=2)
+    """Factor on a pair's entry of the collaboration matrix for each step that it collaborates."""
+    capacity_min: float = Field(0.5, ge=0, le=1)
+    capacity_max: float = Field(1.0, ge=0, le=1)
+    """Capacity of an agent, uniform in this range at reset."""
+    complexity_min: float = Field(0.2, gt=0, le=1)
+    complexity_max: float = Field(1.0, gt=0, le=1)
+    """Complexity of a task, uniform in this range."""
+    success_rate_step: float = Field(0.02, ge=0, le=1)
+    """How far one outcome moves an agent's success rate: towards 1 when in time, towards 0 when not."""
+
+    @model_validator(mode="after")
+    def _ranges_are_ordered(self) -> AllocationRules:
+        for name in type(self).model_fields:
+            if name.endswith("_min"):
+                low, high = getattr(self, name), getattr(self, name.removesuffix("_min") + "_max")
+                if low > high:
+                    raise ValueError(f"{name} = {low} exceeds {name.removesuffix('_min')}_max = {high}")
+        return self
+
+    @property
+    @abstractmethod
+    def most_arrivals(self) -> int:
+        """Tasks that can arrive in one step."""
+
+    @property
+    @abstractmethod
+    def active_slots(self) -> int:
+        """Tasks that can be active at one time; the array of active tasks has this many places, so none is lost."""
+
+    @property
+    @abstractmethod
+    def agent_features(self) -> int:
+        """Numbers that the observation has for each agent."""
+
+    @property
+    @abstractmethod
+    def slot_features(self) -> int:
+        """Numbers that the observation has for each slot of the queue."""
+
+    @abstractmethod
+    def observation_bounds(self) -> Array:
+        """[D]: the largest value that each number of the observation can take; the least is 0."""
+
+    @property
+    def observation_size(self) -> int:
+        return self.n_agents * self.agent_features + self.max_tasks * self.slot_features + self.n_agents**2
+
+    @property
+    def action_size(self) -> int:
+        return self.n_agents * ACTIONS_PER_AGENT
+
+    @property
+    def action_heads(self) -> tuple[str, ...]:
+        """accept and collaborate are thresholded, allocation is a share."""
+        return ("bernoulli", "beta", "bernoulli") * self.n_agents
+
+    def as_numbers(self) -> dict[str, float]:
+        return {name: float(value) for name, value in self.model_dump().items()}
+
+    def as_record(self) -> Array:
+        """[1]: a NumPy record that kernels read by field name; its type is the same whatever the values."""
+        values = self.model_dump()
+        kinds = [(name, np.int64 if isinstance(value, int) else np.float64) for name, value in values.items()]
+        record = np.zeros(1, dtype=kinds)
+        for name, value in values.items():
+            record[name] = value
+        return record
+
+
+class RulesV0(AllocationRules):
+    """Version 0, to the letter of its specification."""
+
+    arrival_probability: float = Field(0.3, ge=0, le=1)
+    """Chance that a task arrives at the end of a step."""
+    success_rate_min: float = Field(0.5, ge=0, le=1)
+    success_rate_max: float = Field(1.0, ge=0, le=1)
+    """Success rate of an agent at reset, uniform in this range."""
+    collaboration_score_min: float = Field(0.3, ge=0, le=1)
+    collaboration_score_max: float = Field(0.9, ge=0, le=1)
+    """Collaboration score of an agent, uniform in this range at reset; it never changes and is only observed."""
+    expertise_probability: float = Field(0.75, ge=0, le=1)
+    """Chance that an agent has an expertise of its own in a task type."""
+    expertise_min: float = Field(0.2, ge=0, le=1)
+    expertise_max: float = Field(1.0, ge=0, le=1)
+    """Such an expertise, uniform in this range at reset."""
+    expertise_default: float = Field(0.5, ge=0, le=1)
+    """Expertise where an agent has none of its own."""
+    priority_min: float = Field(0.1, ge=0, le=1)
+    priority_max: float = Field(1.0, ge=0, le=1)
+    """Priority of a task, uniform in this range."""
+    deadline_min: int = Field(10, ge=1)
+    deadline_max: int = Field(100, ge=1)
+    """Deadline of a task: a whole step counted from the start of the episode, uniform in this range, whenever the task
+    arrives. A late arrival may thus be overdue from the first."""
+    matrix_default: float = Field(0.5, ge=0, le=1)
+    """Entries of the collaboration matrix at reset; 1 on its diagonal."""
+    matrix_ceiling: float = Field(1000.0, ge=1)
+    """Largest entry: a pair would have to collaborate for 764 steps to meet it. It keeps very long episodes finite."""
+    completion_reward: float = 10.0
+    """Factor of the reward for a completion."""
+    pair_reward: float = 0.5
+    """Reward for each collaborating ordered pair and step."""
+    queue_cost: float = 0.1
+    """Cost of each queued task and step."""
+    overdue_cost: float = 0.5
+    """Cost of each overdue active task and step."""
+
+    @property
+    def most_arrivals(self) -> int:
+        return 1
+
+    @property
+    def active_slots(self) -> int:
+        """An agent may hold any number of tasks: every task of the episode can be active, save the last arrival,
+        which comes when no step is left to take it; and agents take at most one each in a step."""
+        every_task = min(self.initial_tasks, self.max_tasks) + (self.episode_steps - 1) * self.most_arrivals
+        return max(1, min(every_task, self.n_agents * self.episode_steps))
+
+    @property
+    def agent_features(self) -> int:
+        return 7
+
+    @property
+    def slot_features(self) -> int:
+        return 5
+
+    def observation_bounds(self) -> Array:
+        agent = [1.0, 1.0, float(self.active_slots), 1.0, 1.0, 1.0, 1.0]
+        slot = [1.0, 1.0, float(self.deadline_max), 1.0, 1.0]
+        return np.array(
+            agent * self.n_agents + slot * self.max_tasks + [self.matrix_ceiling] * self.n_agents**2, np.float32
+        )
+
+
+class RulesV1(AllocationRules):
+    """Version 1, repaired."""
+
+    max_tasks: int = Field(0, ge=0, le=100_000)
+    """Slots of the queue; 0 = two for each agent. A task that finds it full is turned away, and counts as arrived."""
+    arrival_probability: float = Field(0.35, ge=0, le=1)
+    """Chance, for each agent of the team, that a task arrives at the end of a step: arrivals scale with the team."""
+    speciality_min: float = Field(0.8, ge=0, le=1)
+    speciality_max: float = Field(1.0, ge=0, le=1)
+    """Expertise of an agent in its speciality, uniform in this range at reset. Specialities are dealt at reset so that
+    the types are covered as evenly as the number of agents allows."""
+    expertise_min: float = Field(0.1, ge=0, le=1)
+    expertise_max: float = Field(0.4, ge=0, le=1)
+    """Expertise in any other type."""
+    collaboration_score_min: float = Field(0.3, ge=0, le=1)
+    collaboration_score_max: float = Field(0.9, ge=0, le=1)
+    """Collaboration score of an agent, uniform in this range at reset: how well its help works with a new partner."""
+    slack_min: int = Field(6, ge=1)
+    slack_max: int = Field(20, ge=1)
+    """Steps from a task's arrival to its deadline: slack_max at priority 0, slack_min at priority 1."""
+    least_share: float = Field(0.2, gt=0, le=1)
+    """Least share of its capacity that an agent reserves for a task; with less than that free it cannot accept."""
+    share_exponent: float = Field(0.5, gt=0, le=1)
+    """Diminishing returns: the speed of a task grows with share ** share_exponent."""
+    shuffle: float = 1.0
+    shaping: float = 0.0
+    pace: float = Field(0.2, gt=0)
+    """Chance of completion in a step = pace x effort / complexity."""
+    collaboration_cost: float = Field(0.2, ge=0, le=1)
+    """What an agent's own work loses in a step in which it collaborates with somebody."""
+    completion_reward: float = 1.0
+    """Reward for each task completed in time; there is no other reward."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _slots_follow_the_team(cls, values: Any) -> Any:
+        if isinstance(values, dict) and not values.get("max_tasks"):
+            n_agents = values.get("n_agents", cls.model_fields["n_agents"].default)
+            if isinstance(n_agents, int):
+                values = {**values, "max_tasks": 2 * n_agents}
+        return values
+
+    @property
+    def most_arrivals(self) -> int:
+        return self.n_agents
+
+    @property
+    def tasks_per_agent(self) -> int:
+        """Tasks that an agent can hold: each takes at least least_share of its capacity."""
+        return max(1, math.floor((1 + 1e-6) / self.least_share))
+
+    @property
+    def active_slots(self) -> int:
+        return self.n_agents * self.tasks_per_agent
+
+    @property
+    def agent_features(self) -> int:
+        return 6 + 2 * self.task_types
+
+    @property
+    def slot_features(self) -> int:
+        return 4 + self.task_types
+
+    def observation_bounds(self) -> Array:
+        agent = [1.0, 1.0, float(self.tasks_per_agent), 1.0, 1.0] + [1.0] * (1 + 2 * self.task_types)
+        slot = [1.0] * self.slot_features
+        return np.array(agent * self.n_agents + slot * self.max_tasks + [1.0] * self.n_agents**2, np.float32)
+
+
+def make_rules(kind: type[Rules], arguments: Mapping[str, Any]) -> Rules:
+    """Rules from an environment's arguments; an unknown or impossible one is refused by name."""
+    unknown = [name for name in arguments if name not in kind.model_fields]
+    if unknown:
+        name = unknown[0]
+        raise SettingsError(
+            f"Task allocation has no argument {name!r}.{did_you_mean(name, kind.model_fields)} "
+            f"Known are: {', '.join(kind.model_fields)}."
+        )
+    try:
+        return kind.model_validate(dict(arguments))
+    except ValidationError as error:
+        raise SettingsError(
+            "Task allocation cannot be made with these arguments: "
+            + "; ".join(
+                f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg'].lower()} (got {item['input']!r:.80})"
+                for item in error.errors()
+            )
+        ) from None

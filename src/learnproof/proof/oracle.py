@@ -1,0 +1,243 @@
+"""What the advantages of a rollout should have been: recomputed by definition, in float64, from what was recorded.
+
+    delta[t]     = reward[t] + gamma * next_value[t] - value[t]
+    advantage[t] = delta[t] + gamma * lambda * advantage[t + 1]      (the second term only if no episode ended at t)
+    next_value   = 0 where the episode terminated, the value of the true last observation where a time limit cut it,
+                   else value[t + 1], and last_value at the end of the rollout
+
+This is an implementation of its own, so that the one which trained can be compared with it. The known wrong
+definitions are written in the same two terms (`next_value`, and whether the sum goes on past t), so that one pass
+over time computes all of them. [T, N] = steps x environments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import EvidenceError
+from ..evidence import Evidence
+from ..evidence.reader import Sample
+
+Array = np.ndarray[Any, Any]
+
+ROLLOUT_ROLES = ("reward", "terminated", "truncated", "value", "final_value", "last_value", "advantage", "target")
+"""Without these nothing can be recomputed. `valid` and `reward_scale` default to "every step" and 1."""
+
+SAFETY = 4.0
+"""Factor between the rounding that float32 may leave in an advantage and what is called a difference."""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One recorded rollout; every array [T, N] and float64 but for the masks and `last_value` [N]."""
+
+    update: int
+    reward: Array
+    """After scaling, as the returns were computed from it."""
+    value: Array
+    final_value: Array
+    last_value: Array
+    terminated: Array
+    truncated: Array
+    valid: Array
+    """False for the empty step that next-step autoreset inserts: it belongs to no episode."""
+    advantage: Array
+    target: Array
+
+    @classmethod
+    def of(cls, sample: Sample) -> Rollout:
+        shape = sample["reward"].shape
+        scale = np.asarray(sample["reward_scale"] if "reward_scale" in sample else 1.0, dtype=np.float64).reshape(-1)
+        valid = sample["valid"] if "valid" in sample else np.ones(shape, dtype=bool)
+        for role in (*ROLLOUT_ROLES, "valid"):
+            found = np.shape(valid if role == "valid" else sample[role])
+            expected = shape[1:] if role == "last_value" else shape
+            if len(shape) != 2 or found != expected:
+                raise EvidenceError(
+                    f"The rollout of update {sample.event.update} cannot be read: {role} has shape {found}, expected "
+                    f"{expected} (steps x environments, as reward has). The batch was written by another program or "
+                    "damaged; judge the run from an intact copy."
+                )
+
+        def exact(role: str) -> Array:
+            return np.asarray(sample[role], dtype=np.float64)
+
+        return cls(
+            update=sample.event.update,
+            reward=exact("reward") * scale[0],
+            value=exact("value"),
+            final_value=exact("final_value"),
+            last_value=exact("last_value"),
+            terminated=np.asarray(sample["terminated"], dtype=bool),
+            truncated=np.asarray(sample["truncated"], dtype=bool),
+            valid=np.asarray(valid, dtype=bool),
+            advantage=exact("advantage"),
+            target=exact("target"),
+        )
+
+    @property
+    def ended(self) -> Array:
+        return self.terminated | self.truncated
+
+    @property
+    def following_value(self) -> Array:
+        """value[t + 1], whatever it belongs to, and last_value at the end."""
+        return np.concatenate([self.value[1:], self.last_value[None]])
+
+    def finite(self) -> bool:
+        arrays = (self.reward, self.value, self.final_value, self.last_value, self.advantage, self.target)
+        return all(bool(np.all(np.isfinite(a))) for a in arrays)
+
+    def tolerance(self, gamma: float, gae_lambda: float) -> float:
+        """How far float32 may stray: one rounding per term, summed over the steps that the trace reaches back."""
+        size = max(
+            float(np.max(np.abs(a), initial=0.0))
+            for a in (self.reward, self.value, self.final_value, self.last_value, self.advantage)
+        )
+        steps = self.reward.shape[0]
+        decay = gamma * gae_lambda
+        reach = steps if decay >= 1 else min(float(steps), 1 / (1 - decay))
+        return SAFETY * float(np.finfo(np.float32).eps) * (8 + reach) * max(size, 1e-6)
+
+
+def accumulate(rollout: Rollout, gamma: float, gae_lambda: float, next_value: Array, goes_on: Array) -> Array:
+    """The recursion, backwards over time. `next_value` and `goes_on` may carry leading axes: [..., T, N]."""
+    delta = rollout.reward + gamma * next_value - rollout.value
+    decay = gamma * gae_lambda * goes_on
+    advantage = np.zeros_like(delta)
+    following = np.zeros_like(delta[..., 0, :])
+    for t in range(delta.shape[-2] - 1, -1, -1):
+        following = delta[..., t, :] + decay[..., t, :] * following
+        advantage[..., t, :] = following
+    return advantage
+
+
+def right_terms(rollout: Rollout) -> tuple[Array, Array]:
+    """`next_value` and `goes_on` of the definition at the top of this file."""
+    next_value = np.where(rollout.truncated, rollout.final_value, rollout.following_value)
+    return np.where(rollout.terminated, 0.0, next_value), ~rollout.ended
+
+
+def recomputed_advantages(rollout: Rollout, gamma: float, gae_lambda: float) -> Array:
+    return np.where(rollout.valid, accumulate(rollout, gamma, gae_lambda, *right_terms(rollout)), 0.0)
+
+
+def wrong_terms(rollout: Rollout) -> list[tuple[str, Array, Array]]:
+    """The wrong definitions that training code has had: name, `next_value`, `goes_on`. A name may have several forms."""
+    right, goes_on = right_terms(rollout)
+    following, ended = rollout.following_value, rollout.ended
+    everywhere = np.ones_like(ended)
+    forms = [
+        ("time limit as terminal", np.where(ended, 0.0, following), goes_on),
+        ("value of the next episode at a time limit", np.where(rollout.terminated, 0.0, following), goes_on),
+        ("returns crossing episodes", following, everywhere),
+        ("returns crossing episodes", right, everywhere),
+        ("terminal states bootstrapped", np.where(rollout.truncated, rollout.final_value, following), goes_on),
+    ]
+    for shift in (1, -1):
+        terminated, truncated, final = (
+            _shifted(a, shift) for a in (rollout.terminated, rollout.truncated, rollout.final_value)
+        )
+        moved = terminated | truncated
+        whole = np.where(terminated, 0.0, np.where(truncated, final, following))
+        masked = np.where(moved, 0.0, following)
+        # Where the bootstrap of a time limit is folded into the reward, only the mask moves.
+        folded = masked + np.where(rollout.truncated & ~rollout.terminated, rollout.final_value, 0.0)
+        forms += [("episode ends shifted by one step", term, ~moved) for term in (whole, masked, folded)]
+    for name, last in (("last value zero", np.zeros_like(following[-1])), ("last value repeated", rollout.value[-1])):
+        replaced = right.copy()
+        replaced[-1] = np.where(ended[-1], right[-1], last)
+        forms.append((name, replaced, goes_on))
+    return forms
+
+
+def wrong_advantages(rollout: Rollout, gamma: float, gae_lambda: float) -> list[tuple[str, Array]]:
+    """Every wrong definition's advantages, in one pass over time."""
+    forms = wrong_terms(rollout)
+    stacked = accumulate(rollout, gamma, gae_lambda, np.stack([f[1] for f in forms]), np.stack([f[2] for f in forms]))
+    return [(form[0], np.where(rollout.valid, advantage, 0.0)) for form, advantage in zip(forms, stacked, strict=True)]
+
+
+@dataclass(frozen=True)
+class FittedTrace:
+    """The discount, trace decay and reward scale that the recorded advantages really follow inside episodes."""
+
+    gamma: float
+    gae_lambda: float
+    reward_scale: float
+    """1 = the recorded rewards."""
+    residual: float
+    """Largest difference that these three leave unexplained."""
+
+
+def fit_trace(rollouts: list[Rollout]) -> FittedTrace | None:
+    """Inside an episode A[t] + V[t] = c r[t] + gamma V[t+1] + gamma lambda A[t+1] is linear in what is unknown.
+
+    None where the rows do not determine all three (all rewards 0 or all values equal, say).
+    """
+    columns: list[Array] = []
+    for rollout in rollouts:
+        inside = rollout.valid[:-1] & rollout.valid[1:] & ~rollout.ended[:-1]
+        advantage, value = rollout.advantage, rollout.value
+        terms = (rollout.reward[:-1], value[1:], advantage[1:], advantage[:-1] + value[:-1])
+        columns.append(np.stack([term[inside] for term in terms]))
+    table = np.concatenate(columns, axis=1)
+    known, result = table[:3].T, table[3]
+    size = np.abs(known).max(axis=0, initial=0.0)
+    if len(result) < 8 or np.any(size == 0):
+        return None
+    solution, _, rank, singular = np.linalg.lstsq(known / size, result, rcond=None)
+    if rank < 3 or singular[-1] < 1e-5 * singular[0]:
+        return None
+    scale, gamma, decay = (float(x) for x in solution / size)
+    if abs(gamma) < 1e-6:
+        return None
+    residual = float(np.max(np.abs(result - known @ (solution / size))))
+    return FittedTrace(gamma, decay / gamma, scale, residual)
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Recomputed advantages and value targets of one update, flat: index them with the role `row`."""
+
+    advantage: Array
+    target: Array
+    valid: Array
+
+    def rows(self, sample: Sample) -> Array:
+        row = np.asarray(sample["row"]).reshape(-1)
+        if not np.issubdtype(row.dtype, np.integer) or np.any(row < 0) or np.any(row >= self.valid.size):
+            raise EvidenceError(
+                f"A {sample.event.kind} batch of update {sample.event.update} points to rows that its rollout of "
+                f"{self.valid.size} steps does not have. The evidence was written by another program or damaged."
+            )
+        return row
+
+
+def oracles(evidence: Evidence) -> dict[int, Oracle]:
+    """By index of the update; empty where gamma, gae_lambda or the rollouts were not recorded."""
+    constants = evidence.run.constants
+    if "gamma" not in constants or "gae_lambda" not in constants:
+        return {}
+    found: dict[int, Oracle] = {}
+    for sample in evidence.samples("rollout"):
+        if not set(ROLLOUT_ROLES) <= set(sample.arrays):
+            continue
+        rollout = Rollout.of(sample)
+        advantage = recomputed_advantages(rollout, float(constants["gamma"]), float(constants["gae_lambda"]))
+        target = advantage + rollout.value
+        found[rollout.update] = Oracle(advantage.ravel(), target.ravel(), rollout.valid.ravel())
+    return found
+
+
+def _shifted(mask: Array, by: int) -> Array:
+    """Moved along time: by = 1 puts what happened at t - 1 at t."""
+    moved = np.zeros_like(mask)
+    if by > 0:
+        moved[by:] = mask[:-by]
+    else:
+        moved[:by] = mask[-by:]
+    return moved

@@ -1,0 +1,192 @@
+"""The statistics behind the verdict: small pure functions, arrays in, numbers out.
+
+Whatever draws random numbers takes its generator, so that the same evidence always gets the same verdict. The error rate
+of each test under its null hypothesis is simulated in tests/unit/proof/test_statistics.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+Array = np.ndarray[Any, Any]
+
+DRAWS = 9_999
+"""Random sign patterns or resamples: the smallest p-value is then 1 / 10,000."""
+EXACT_UP_TO = 14
+"""Differences up to which all 2**n sign patterns are enumerated instead of drawn."""
+CHUNK_NUMBERS = 2_000_000
+"""Random numbers held at once (16 MB)."""
+BET = 0.9
+"""Stake of `betting_p_value`: twelve wrong signs in a row reach p = 0.0005; a right one in between costs a factor of ten."""
+TREND_POINTS = 60
+"""Blocks into which a long series is averaged before its trend is tested."""
+
+
+def sign_flip_test(differences: Sequence[float] | Array, generator: np.random.Generator, draws: int = DRAWS) -> float:
+    """One-sided p-value of "the mean of these paired differences is above 0".
+
+    If there were no effect, each difference could as well have had the other sign: the p-value is the share of sign
+    patterns whose sum is at least the observed one. Exact for differences that are symmetric under the null (two
+    policies that are the same one, on the same seed, are), and needs no normality.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    values = values[values != 0]
+    if values.size == 0:
+        return 1.0
+    threshold = values.sum() - 1e-12 * np.abs(values).sum()
+    if values.size <= EXACT_UP_TO:
+        patterns = np.arange(2**values.size)[:, None] >> np.arange(values.size) & 1
+        return float(np.mean((1 - 2 * patterns) @ values >= threshold))
+    reached = 0
+    for count in _chunks(draws, values.size):
+        signs = generator.integers(0, 2, size=(count, values.size), dtype=np.int8) * 2 - 1
+        reached += int(np.sum(signs @ values >= threshold))
+    return (1 + reached) / (1 + draws)
+
+
+def smallest_sample_for(level: float) -> int:
+    """Differences below which no sign-flip test can reach `level`, however clear they are."""
+    return math.ceil(-math.log2(level))
+
+
+def bca_interval(
+    sample: Sequence[float] | Array, confidence: float, generator: np.random.Generator, draws: int = DRAWS
+) -> tuple[float, float]:
+    """Bootstrap interval of the mean, bias-corrected and accelerated (BCa).
+
+    BCa and not percentile-t: both correct for skewed scores, but percentile-t divides by the spread of each resample,
+    which is 0 where most scores are equal (a task that is solved on nearly every seed), and its ends become infinite.
+    """
+    values = np.asarray(sample, dtype=np.float64)
+    mean = float(values.mean())
+    if values.size < 2 or np.all(values == values[0]):
+        return mean, mean
+    means = np.concatenate(
+        [
+            values[generator.integers(0, values.size, size=(count, values.size))].mean(axis=1)
+            for count in _chunks(draws, values.size)
+        ]
+    )
+    below = (np.sum(means < mean) + 0.5 * np.sum(means == mean)) / draws
+    bias = norm.ppf(np.clip(below, 0.5 / draws, 1 - 0.5 / draws))
+    centred = values - mean
+    acceleration = np.sum(centred**3) / (6 * np.sum(centred**2) ** 1.5)
+    ends = []
+    for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
+        shifted = bias + norm.ppf(tail)
+        ends.append(norm.cdf(bias + shifted / (1 - acceleration * shifted)))
+    low, high = np.quantile(means, ends)
+    return float(low), float(high)
+
+
+def betting_p_value(signs: Sequence[float] | Array) -> float:
+    """Anytime-valid p-value of "these signs are negative more often than not", in the order in which they came.
+
+    A gambler starts with 1 and stakes the share BET of what he has on each next sign being negative. If, whatever
+    happened before, negative is at most as likely as positive, his fortune is a supermartingale: it ever reaches 1/p
+    with probability at most p (Ville). One may therefore look after every update and accuse at the first crossing without
+    raising the rate of false accusations. A sign of 0 is no bet.
+    """
+    fortune = np.cumsum(np.log1p(-BET * np.sign(np.asarray(signs, dtype=np.float64))))
+    return float(np.exp(-max(0.0, np.max(fortune, initial=0.0))))
+
+
+def bets_needed(level: float) -> int:
+    """Negative signs in a row after which `betting_p_value` reaches `level`."""
+    return math.ceil(-math.log(level) / math.log1p(BET))
+
+
+def holm_levels(p_values: Sequence[float], rate: float) -> list[float]:
+    """The level at which each p-value may be judged so that all together err with probability at most `rate` (Holm).
+
+    The smallest is judged at rate / k; only if it is rejected the next at rate / (k - 1), and so on.
+    """
+    levels = [rate] * len(p_values)
+    level, accepted = rate, False
+    for place, position in enumerate(np.argsort(p_values, kind="stable")):
+        if not accepted:
+            level = rate / (len(p_values) - place)
+        levels[position] = level
+        accepted = accepted or p_values[position] > level
+    return levels
+
+
+@dataclass(frozen=True)
+class Trend:
+    slope: float
+    """Theil-Sen: the median of all pairwise slopes, per point of the series that was given."""
+    p_value: float
+    """One-sided, of "it rises"; 1 - p_value is that of "it falls"."""
+    effective_points: float
+    """How many independent points the series is worth."""
+
+
+def trend_test(series: Sequence[float] | Array) -> Trend:
+    """Mann-Kendall test for a rising series whose neighbouring points resemble each other.
+
+    Training curves are autocorrelated, which makes the plain test see trends in a random walk round nothing. The series
+    is averaged into at most TREND_POINTS blocks, and the variance of the statistic is enlarged by the number of points
+    over the number of effective points: n (1 - r) / (1 + r), with r the first autocorrelation of what remains round the
+    Theil-Sen line, corrected for its bias in short series.
+    """
+    points = block_means(series, TREND_POINTS)
+    count = points.size
+    if count < 4:
+        return Trend(0.0, 0.5, float(count))
+    first, second = np.triu_indices(count, 1)
+    steps = points[second] - points[first]
+    slope = float(np.median(steps / (second - first)))
+    effective = effective_sample_size(points - slope * np.arange(count))
+    variance = count * (count - 1) * (2 * count + 5) / 18 * count / effective
+    score = float(np.sum(np.sign(steps)))
+    z = (score - np.sign(score)) / math.sqrt(variance)
+    return Trend(slope * count / len(series), float(norm.sf(z)), effective)
+
+
+def effective_sample_size(series: Sequence[float] | Array) -> float:
+    """Independent points that a stationary series is worth, by its first autocorrelation; never more than it has."""
+    values = np.asarray(series, dtype=np.float64)
+    values = values - values.mean()
+    power = float(values @ values)
+    if values.size < 4 or power == 0:
+        return float(values.size)
+    raw = float(values[1:] @ values[:-1]) / power
+    correlation = min(max(raw + (1 + 4 * raw) / values.size, 0.0), 0.99)
+    return max(1.0, values.size * (1 - correlation) / (1 + correlation))
+
+
+def block_means(series: Sequence[float] | Array, blocks: int) -> Array:
+    """Means of `blocks` runs of neighbours of nearly equal length, or the series itself where it is shorter."""
+    values = np.asarray(series, dtype=np.float64)
+    if values.size <= blocks:
+        return values
+    edges = np.linspace(0, values.size, blocks + 1).astype(int)
+    return np.add.reduceat(values, edges[:-1]) / np.diff(edges)
+
+
+def sample_size_needed(
+    differences: Sequence[float] | Array, level: float, power: float = 0.8, smallest: int = 1
+) -> int | None:
+    """Differences like these that a one-sided test at `level` needs to succeed with probability `power`.
+
+    None where the mean is not above 0: no number of further ones would help if they are like these.
+    """
+    values = np.asarray(differences, dtype=np.float64)
+    mean = float(values.mean()) if values.size else 0.0
+    if mean <= 0:
+        return None
+    spread = float(values.std(ddof=1)) if values.size > 1 else 0.0
+    needed = ((norm.isf(level) + norm.isf(1 - power)) * spread / mean) ** 2
+    return max(smallest, smallest_sample_for(level), math.ceil(min(needed, 1e9)))
+
+
+def _chunks(draws: int, width: int) -> Iterator[int]:
+    size = max(1, CHUNK_NUMBERS // width)
+    for start in range(0, draws, size):
+        yield min(size, draws - start)

@@ -1,0 +1,247 @@
+"""verdict.json as typed fields, ready to be shown: `read_verdict(verdict)` takes the plain dict and judges nothing.
+
+The dict may come from a file, of another version or a stranger's, so every text in it is made harmless here, once, and
+whatever is missing or of the wrong type becomes None or an empty list: a report about half a verdict is still a report.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .phrasing import number, printable
+
+CHECKLIST = {
+    "weights_changing": "Do the weights move away from where they started?",
+    "gradients_flowing": "Are gradients above zero and below 100 in norm?",
+    "entropy_decreasing": "Does the policy grow more decided over time?",
+    "loss_improving": "Is the loss lower at the end than at the start?",
+    "performance_improving": "Do episodes score higher at the end than at the start?",
+}
+"""The five classic checks and what each asks."""
+
+STATUS_ORDER = ("fail", "waived", "undecided", "pass", "not_applicable")
+STATUS_WORDS = {
+    "fail": "failed",
+    "waived": "failed, waived",
+    "undecided": "undecided",
+    "pass": "passed",
+    "not_applicable": "did not apply",
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The trained policy against one other, on the same seeds."""
+
+    against: str
+    score: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+
+
+@dataclass(frozen=True)
+class Performance:
+    metric: str
+    mode: str | None
+    """deterministic or sampled."""
+    trained: float | None
+    comparisons: tuple[Comparison, ...]
+    """Against the run's own untrained policy first, then against random play."""
+    episodes: float | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Finding:
+    check: str
+    status: str
+    """fail, waived, undecided, pass or not_applicable."""
+    question: str
+    summary: str
+    figures: tuple[tuple[str, Any], ...]
+    where: str
+    cause: str
+    advice: str
+    waiver: str
+    """The user's reason, where the finding is waived."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    passed: tuple[str, ...]
+    inspected: float | None
+    updates: float | None
+
+
+@dataclass(frozen=True)
+class VerdictView:
+    verdict: str
+    """proven, broken, unproven, or whatever else the file says."""
+    error_rate: float | None
+    accusation_rate: float | None
+    performance: Performance | None
+    findings: tuple[Finding, ...]
+    """Failing ones first."""
+    mechanism: Mechanism
+    missing: tuple[str, ...]
+    waived: tuple[tuple[str, str], ...]
+    controls: tuple[tuple[str, str], ...]
+    checklist: tuple[tuple[str, bool | None], ...]
+    issues: tuple[str, ...]
+    final_status: str
+    digests: tuple[tuple[str, str], ...]
+
+    def with_status(self, *wanted: str) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.status in wanted)
+
+    @property
+    def why(self) -> str:
+        """The verdict in one sentence, from what it rests on."""
+        match self.verdict:
+            case "proven":
+                return (
+                    "The trained policy is better than the untrained one it started from and than random play, "
+                    "and the updates that made it better were seen to work."
+                )
+            case "broken":
+                failed = self.with_status("fail")
+                if not failed:
+                    return "A check found a defect in the training."
+                first = _sentence(f"The check {failed[0].check} found a defect. {failed[0].summary}".strip())
+                return first if len(failed) == 1 else f"{first} Checks that failed besides: {len(failed) - 1}."
+            case "unproven":
+                first = _sentence(self.missing[0].split(". ")[0]) if self.missing else "What is missing was not said."
+                return f"No defect was found, but learning is not established. {first}"
+        return "This verdict is of a kind that is not known here."
+
+
+def read_verdict(verdict: Mapping[str, Any]) -> VerdictView:
+    waived = _waived(verdict.get("waived"))
+    findings = [_finding(item, dict(waived)) for item in _list(verdict.get("findings"))]
+    findings.sort(key=lambda finding: STATUS_ORDER.index(finding.status))
+    checklist = _mapping(verdict.get("checklist"))
+    mechanism = _mapping(verdict.get("mechanism"))
+    return VerdictView(
+        verdict=_text(verdict.get("verdict")) or "unknown",
+        error_rate=number(verdict.get("error_rate")),
+        accusation_rate=number(verdict.get("accusation_rate")),
+        performance=_performance(_mapping(verdict.get("performance"))),
+        findings=tuple(findings),
+        mechanism=Mechanism(
+            passed=_texts(mechanism.get("passed")),
+            inspected=number(mechanism.get("inspected")),
+            updates=number(mechanism.get("updates")),
+        ),
+        missing=_texts(verdict.get("missing")),
+        waived=waived,
+        controls=tuple(_control(item) for item in _list(verdict.get("controls"))),
+        checklist=tuple((name, _truth(checklist.get(name))) for name in CHECKLIST),
+        issues=_texts(verdict.get("issues_found")),
+        final_status=_text(verdict.get("final_status")),
+        digests=tuple((_text(k), _text(v)) for k, v in _mapping(verdict.get("digests")).items()),
+    )
+
+
+def shown(value: Any) -> str:
+    """Any JSON value as short text."""
+    if isinstance(value, str):
+        return printable(value)
+    return printable(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _performance(body: Mapping[str, Any]) -> Performance | None:
+    if not body:
+        return None
+    return Performance(
+        metric=_text(body.get("metric")) or "return",
+        mode=_text(body.get("mode")) or None,
+        trained=number(body.get("trained")),
+        comparisons=tuple(_comparison(body, against) for against in ("initial", "random")),
+        episodes=number(body.get("episodes")),
+        notes=_texts(body.get("notes")),
+    )
+
+
+def _comparison(body: Mapping[str, Any], against: str) -> Comparison:
+    """`difference`, `interval` and `p_value` are one value (against the untrained policy) or one for each policy."""
+
+    def part(name: str) -> Any:
+        value = body.get(name)
+        return value.get(against) if isinstance(value, Mapping) else (value if against == "initial" else None)
+
+    bounds = _list(part("interval"))
+    low, high = (number(bounds[0]), number(bounds[1])) if len(bounds) == 2 else (None, None)
+    return Comparison(
+        against=against,
+        score=number(body.get(against)),
+        difference=number(part("difference")),
+        low=low,
+        high=high,
+        p_value=number(part("p_value")),
+    )
+
+
+def _finding(item: Any, waived: Mapping[str, str]) -> Finding:
+    body = _mapping(item)
+    check = _text(body.get("check")) or "unnamed check"
+    status = _text(body.get("status"))
+    if status not in STATUS_ORDER:
+        status = "undecided"
+    if status == "fail" and check in waived:
+        status = "waived"
+    figures = body.get("figures")
+    pairs = _mapping(figures).items() if isinstance(figures, Mapping) else enumerate(_list(figures), start=1)
+    return Finding(
+        check=check,
+        status=status,
+        question=_text(body.get("question")),
+        summary=_text(body.get("summary")),
+        figures=tuple((_text(name), value) for name, value in pairs),
+        where=_text(body.get("where")),
+        cause=_text(body.get("cause")),
+        advice=_text(body.get("advice")),
+        waiver=waived.get(check, "") if status == "waived" else "",
+    )
+
+
+def _waived(value: Any) -> tuple[tuple[str, str], ...]:
+    if isinstance(value, Mapping):
+        return tuple((_text(check), _text(reason)) for check, reason in value.items())
+    items = [_mapping(item) for item in _list(value)]
+    return tuple((_text(item.get("check")), _text(item.get("reason"))) for item in items)
+
+
+def _control(item: Any) -> tuple[str, str]:
+    body = _mapping(item)
+    name = _text(body.get("name") or body.get("control")) or "control"
+    rest = {k: v for k, v in body.items() if k not in ("name", "control", "summary")}
+    return name, _text(body.get("summary")) or shown(rest or item)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _truth(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else shown(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(_text(item) for item in _list(value))
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

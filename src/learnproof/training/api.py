@@ -1,0 +1,194 @@
+"""What a user calls: train, resume, verify, evaluate, load_policy. The command line calls the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from ..algorithms.ppo import PPO
+from ..config import Settings, parse_settings, to_toml
+from ..envs.making import EnvironmentSource, GivenEnvironment, RegisteredEnvironment
+from ..errors import RunFolderError, TrainingFault
+from ..evidence import Evidence
+from ..policies.actor import NetworkActor
+from ..proof.verdict import Verdict
+from ..runs.about import describe_run
+from ..runs.folder import RunFolder, fresh_path
+from ..seeding import episode_seeds
+from ..show.progress import Display, open_display
+from .assembly import environment_facts, make_actor
+from .evaluation import Evaluator
+from .interrupt import StopRequest, listen_for_stop
+from .loop import Outcome, Trainer
+from .saving import load_policy_checkpoint
+from .verification import conclude, prove
+
+Path_ = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Where a run lies and how it ended; `verdict` is None where it was interrupted and can be resumed."""
+
+    path: Path
+    steps: int
+    verdict: Verdict | None
+    stopped_by: signal.Signals | None = None
+
+
+def train(
+    env: str | VectorEnv[Any, Any, Any] | None = None,
+    *,
+    settings: Settings | None = None,
+    evaluation_env: VectorEnv[Any, Any, Any] | None = None,
+    out: Path_ | None = None,
+    display: Display | None = None,
+    learner_type: type[PPO] | None = None,
+    **changes: Any,
+) -> RunResult:
+    """Train on an environment and prove what was learnt.
+
+    `env` is a Gymnasium id, or a vector environment together with a second one as `evaluation_env`. Settings by dotted
+    name: train("CartPole-v1", steps=50_000, **{"ppo.learning_rate": 1e-3}).
+    """
+    settings = (settings or Settings()).replace(changes)
+    source: EnvironmentSource
+    if isinstance(env, VectorEnv):
+        source = GivenEnvironment(env, evaluation_env)
+        settings = settings.replace({"env.id": source.name, "env.n_envs": env.num_envs})
+    else:
+        settings = settings if env is None else settings.replace({"env.id": env})
+        source = RegisteredEnvironment(settings.env)
+    path = Path(out) if out is not None else fresh_path(Path("runs"), source.name, settings.algorithm, settings.seed)
+    about = describe_run(settings.seed, sys.argv, Path.cwd())
+    folder = RunFolder.create(path, to_toml(settings), about)
+    with folder.lock():
+        return _run(folder, settings, source, display, learner_type, step=None)
+
+
+def resume(
+    path: Path_,
+    *,
+    step: int | None = None,
+    env: VectorEnv[Any, Any, Any] | None = None,
+    evaluation_env: VectorEnv[Any, Any, Any] | None = None,
+    display: Display | None = None,
+    learner_type: type[PPO] | None = None,
+) -> RunResult:
+    """Go on with a run from its newest checkpoint, or from the one at `step`; everything after it is dropped."""
+    folder = RunFolder.open(Path(path))
+    settings = read_settings(folder)
+    source = _source(settings, env, evaluation_env)
+    with folder.lock():
+        return _run(folder, settings, source, display, learner_type, step=step, again=True)
+
+
+def verify(
+    path: Path_,
+    *,
+    profile: str | None = None,
+    evaluation_env: VectorEnv[Any, Any, Any] | None = None,
+    display: Display | None = None,
+) -> Verdict:
+    """Judge a run anew: its policies play fresh seeds again, its evidence is read again."""
+    folder = RunFolder.open(Path(path))
+    settings = read_settings(folder)
+    if profile is not None:
+        settings = settings.replace({"proof.profile": profile})
+    source = _source(settings, None, evaluation_env)
+    with folder.lock(), display or open_display(settings.steps, f"Verifying {folder.path}") as shown:
+        return prove(folder, settings, source, shown)
+
+
+def evaluate(
+    path: Path_, *, episodes: int = 100, seed: int | None = None, display: Display | None = None
+) -> dict[str, np.ndarray[Any, Any]]:
+    """Scores of a run's best policy on seeds that neither training nor its proof used, deterministic and sampled."""
+    folder = RunFolder.open(Path(path))
+    settings = read_settings(folder)
+    source = RegisteredEnvironment(settings.env)
+    actor = load_policy(path)
+    env = source.evaluation(1)
+    evaluator = Evaluator(source, environment_facts(env).metric, settings.evaluation.max_episode_steps)
+    seeds = episode_seeds(settings.seed if seed is None else seed, "evaluate command", episodes)
+    scores = {}
+    with display or open_display(settings.steps, f"Evaluating {folder.path}") as shown:
+        for mode in ("deterministic", "sampled"):
+            scores[mode] = evaluator.scores(
+                actor, seeds, mode, lambda done, mode=mode: shown.phase(f"{mode}: {done} of {episodes} episodes")
+            )
+    evaluator.close()
+    return scores
+
+
+def load_policy(path: Path_) -> NetworkActor:
+    """The best policy of a run, with its normalisation: `policy.act(observation_batch, generator, mode)`."""
+    folder = RunFolder.open(Path(path))
+    settings = read_settings(folder)
+    best = folder.best.newest()
+    if best is None:
+        raise RunFolderError(f"{folder.path} has no best/ policy yet. Go on with it: learnproof resume {folder.path}")
+    env = RegisteredEnvironment(settings.env).evaluation(1)
+    actor = make_actor(settings, env)
+    env.close()
+    load_policy_checkpoint(actor, best)
+    return actor
+
+
+def read_settings(folder: RunFolder) -> Settings:
+    import tomllib
+
+    return parse_settings(tomllib.loads(folder.read_config()), str(folder.config))
+
+
+def _source(
+    settings: Settings, env: VectorEnv[Any, Any, Any] | None, evaluation_env: VectorEnv[Any, Any, Any] | None
+) -> EnvironmentSource:
+    if env is not None:
+        return GivenEnvironment(env, evaluation_env, settings.env.id)
+    if evaluation_env is not None:
+        return GivenEnvironment(evaluation_env, evaluation_env, settings.env.id)
+    return RegisteredEnvironment(settings.env)
+
+
+def _run(
+    folder: RunFolder,
+    settings: Settings,
+    source: EnvironmentSource,
+    display: Display | None,
+    learner_type: type[PPO] | None,
+    *,
+    step: int | None,
+    again: bool = False,
+) -> RunResult:
+    title = f"{source.name}, {settings.algorithm}, seed {settings.seed}"
+    with display or open_display(settings.steps, title) as shown, listen_for_stop(shown.say) as request:
+        trainer = Trainer(settings, folder, source, shown, learner_type)
+        checkpoint = folder.checkpoints().open(step) if step is not None else folder.checkpoints().newest()
+        if checkpoint is not None:
+            shown.say(f"going on from step {checkpoint.step}")
+            trainer.go_on(checkpoint)
+        else:
+            trainer.begin(again=again)
+        outcome = _train_and_note_faults(trainer, request)
+        if outcome.stop is None:
+            shown.say(f"Stopped at step {outcome.steps}. Go on with: learnproof resume {folder.path}")
+            return RunResult(folder.path, outcome.steps, None, request.signal)
+        shown.say(f"training ended at step {outcome.steps}: {outcome.stop.reason}")
+        return RunResult(folder.path, outcome.steps, prove(folder, settings, source, shown))
+
+
+def _train_and_note_faults(trainer: Trainer, request: StopRequest) -> Outcome:
+    """A run that numbers ended gets its verdict too, before the error goes on to the caller."""
+    try:
+        return trainer.run(request)
+    except TrainingFault:
+        conclude(trainer.folder, trainer.settings, Evidence.read(trainer.folder.path), None, {})
+        raise

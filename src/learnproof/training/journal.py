@@ -1,0 +1,129 @@
+"""What a run writes down and shows: every event goes to the evidence, the live checks, the trackers and the display.
+
+The journal keeps a little memory of what passed (recent returns, the monitor's records). After a resume it is fed the
+evidence file once more, so that it goes on as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+from ..algorithms.learner import UpdateReport
+from ..config import Settings
+from ..evidence import ChecklistLook, Episode, Evaluation, Event, Fault, Recorder, RunStarted, RunStopped, Update
+from ..evidence.events import ModuleChange
+from ..evidence.reader import read_events
+from ..proof.classic import ChecklistMonitor
+from ..runs.folder import RunFolder
+from ..runs.trackers import open_trackers
+from ..show.progress import CHECKS, Display, Status
+from .inspection import record_inspection
+
+RETURNS_SHOWN = 100
+ALWAYS_RECORDED = (RunStarted, Evaluation, Fault, RunStopped)
+
+
+class Journal:
+    def __init__(self, settings: Settings, folder: RunFolder, display: Display, resume_step: int | None) -> None:
+        e = settings.evidence
+        self.enabled = e.enabled
+        self.display = display
+        self.monitor = ChecklistMonitor(e.check_every_episodes, settings.proof.profile)
+        self.returns: deque[float] = deque(maxlen=RETURNS_SHOWN)
+        self.lengths: deque[int] = deque(maxlen=RETURNS_SHOWN)
+        self.evaluated_at: int | None = None
+        self.status = Status()
+        if resume_step is not None:
+            for event in read_events(folder.evidence):
+                self._remember(event)
+        self.recorder = Recorder(folder.path, max_bytes=int(e.max_megabytes * 1e6), keep_samples=e.keep == "samples")
+        self.trackers = open_trackers(
+            settings.trackers, folder.path, settings.model_dump(mode="json"), resume_step, self._warn
+        )
+
+    def record(self, event: Event) -> None:
+        if not self.enabled and not isinstance(event, ALWAYS_RECORDED):
+            return
+        self.recorder.write(event)
+        look = self._remember(event)
+        if look is not None:
+            self.recorder.write(look)
+            self._remember(look)
+
+    def update(self, iteration: int, step: int, steps_before: int, report: UpdateReport) -> None:
+        """One iteration: its inspected batches first, then its figures."""
+        if self.enabled:
+            record_inspection(self.recorder, iteration, steps_before, report)
+        event = update_event(iteration, step, report)
+        self.record(event)
+        self.recorder.flush()
+        self.trackers.log(step, self._metrics(event))
+
+    def evaluation(self, event: Evaluation) -> None:
+        self.record(event)
+        self.recorder.flush()
+        metrics = {"eval/mean_reward": fmean(event.deterministic), "eval/mean_reward_sampled": fmean(event.sampled)}
+        self.trackers.log(event.step, metrics)
+
+    def show(self, step: int) -> None:
+        self.status = replace(self.status, step=step)
+        self.display.update(self.status)
+
+    def close(self) -> None:
+        self.recorder.close()
+        self.trackers.close()
+
+    def _remember(self, event: Event) -> ChecklistLook | None:
+        match event:
+            case Episode():
+                self.returns.append(event.return_)
+                self.lengths.append(event.length)
+                self.status = replace(self.status, mean_return=fmean(self.returns))
+            case Update():
+                self.status = replace(self.status, entropy=event.entropy[-1], learning_rate=event.learning_rate)
+            case Evaluation():
+                best = max(fmean(event.deterministic), self.status.evaluation_best or -float("inf"))
+                count = (self.status.evaluations or 0) + 1
+                self.status = replace(self.status, evaluations=count, evaluation_best=best)
+                self.evaluated_at = event.step
+            case ChecklistLook():
+                self.status = replace(self.status, checks={name: getattr(event, name) for name in CHECKS})
+        look, newly_wrong = self.monitor.add(event)
+        for sentence in newly_wrong:
+            self._warn(sentence)
+        return look
+
+    def _warn(self, sentence: str) -> None:
+        self.display.say(sentence, "warning")
+
+    def _metrics(self, update: Update) -> dict[str, float]:
+        """Under the names that SB3's users know."""
+        metrics: dict[str, float] = {
+            "train/approx_kl": update.approx_kl[-1],
+            "train/clip_fraction": update.clip_fraction[-1],
+            "train/entropy_loss": -update.entropy[-1],
+            "train/explained_variance": update.explained_variance,
+            "train/learning_rate": update.learning_rate,
+            "train/loss": update.loss[-1],
+            "train/policy_gradient_loss": update.policy_loss[-1],
+            "train/value_loss": update.value_loss[-1],
+            "train/grad_norm": update.grad_norm[-1],
+            "train/weight_change": update.weight_change,
+            "train/n_updates": update.optimizer_steps,
+        }
+        if self.returns:
+            metrics |= {"rollout/ep_rew_mean": fmean(self.returns), "rollout/ep_len_mean": fmean(self.lengths)}
+        return metrics
+
+
+def update_event(iteration: int, step: int, report: UpdateReport) -> Update:
+    kept: dict[str, Any] = {
+        name: value
+        for name, value in vars(report).items()
+        if name not in ("modules", "inspected", "rollout", "iteration")
+    }
+    modules = {name: ModuleChange(**vars(module)) for name, module in report.modules.items()}
+    return Update(index=iteration, step=step, modules=modules, **kept)

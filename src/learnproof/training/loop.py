@@ -1,0 +1,270 @@
+"""The loop: collect, update, write down, evaluate, save, until a rule stops it.
+
+    trainer = Trainer(settings, folder, source, display)
+    trainer.begin()            # or trainer.go_on(checkpoint)
+    outcome = trainer.run(stop_request)
+
+All state lives in RunState (saving.py) and is whole between two iterations; that is where checkpoints are taken, where
+signals are answered, and where a resumed run goes on. Nothing that the loop decides depends on the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ..algorithms.ppo import PPO
+from ..algorithms.schedules import make_schedule
+from ..config import Settings
+from ..envs.making import EnvironmentSource
+from ..errors import DiskFull, EnvironmentFault, TrainingFault
+from ..evidence import EnvironmentRestarted, Episode, Evaluation, Fault, NotSeen, RunStarted, RunStopped
+from ..evidence.recorder import cut_back
+from ..policies.normalization import RewardScaler
+from ..runs.checkpoint import Checkpoint
+from ..runs.folder import RunFolder
+from ..runs.mirror import Mirror
+from ..seeding import episode_seeds
+from ..show.progress import Display
+from .assembly import environment_facts, make_actor, make_learner, set_up_torch
+from .evaluation import Evaluator
+from .inspection import InspectionPlan
+from .interrupt import StopRequest
+from .journal import Journal
+from .rollout import Collector
+from .saving import BestPolicy, Progress, RunState, load_policy_tensors, policy_tensors
+from .stopping import Stop, Stopping
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How training ended. `stop` is None where it was interrupted and can go on."""
+
+    steps: int
+    stop: Stop | None
+
+
+class Trainer:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: RunFolder,
+        source: EnvironmentSource,
+        display: Display,
+        learner_type: type[PPO] | None = None,
+    ) -> None:
+        set_up_torch(settings)
+        self.settings = settings
+        self.folder = folder
+        self.source = source
+        self.display = display
+        env = source.training(settings.env.n_envs)
+        self.facts = environment_facts(env)
+        self.actor = make_actor(settings, env)
+        scaler = RewardScaler(env.num_envs, settings.ppo.gamma) if settings.env.normalize_rewards else None
+        self.collector = Collector(env, source.name, self.actor, scaler, settings.seed)
+        self.learner = make_learner(settings, self.actor, learner_type)
+        self.state = RunState(
+            learner=self.learner,
+            collector=self.collector,
+            schedule=make_schedule(settings.schedule),
+            stopping=Stopping(settings.stopping),
+            reward_scaler=scaler,
+            best=BestPolicy(None, 0, policy_tensors(self.actor)),
+            progress=Progress(next_checkpoint=settings.checkpoint.every_steps),
+        )
+        self.evaluator = Evaluator(source, self.facts.metric, settings.evaluation.max_episode_steps)
+        self.evaluation_seeds = episode_seeds(settings.seed, "evaluation", settings.evaluation.episodes)
+        self.plan = InspectionPlan(settings)
+        self.checkpoints = folder.checkpoints(settings.checkpoint.keep)
+        self.mirror: Mirror | None = None
+
+    # ------------------------------------------------------------------ beginning and going on
+
+    def begin(self, *, again: bool = False) -> None:
+        """A run from its first step (again: one that was killed before its first checkpoint).
+
+        The untrained policy is kept, since the proof compares against it.
+        """
+        self._open_mirror(resumed=again)
+        cut_back(self.folder.path, 0)
+        self.checkpoints.forget_after(-1)
+        self.folder.best.forget_after(-1)
+        self.folder.initial.write(0, {"score": None, "step": 0}, {"policy": policy_tensors(self.actor)})
+        self.journal = Journal(self.settings, self.folder, self.display, resume_step=None)
+        self.journal.record(
+            RunStarted(
+                producer="learnproof",
+                algorithm=self.settings.algorithm,
+                environment=self.source.name,
+                seed=self.settings.seed,
+                metric=self.facts.metric,
+                n_envs=self.collector.env.num_envs,
+                constants=self.learner.constants(),
+                parameters=self.learner.parameter_sizes(),
+                max_entropy=self.actor.network.head.max_entropy,
+            )
+        )
+        if self.settings.evidence.keep == "statistics":
+            self.journal.record(
+                NotSeen(what="samples", reason="evidence.keep = statistics: no inspected batches are kept")
+            )
+        if not self.evaluator.available:
+            self.journal.record(NotSeen(what="evaluation", reason="no second environment was given to evaluate on"))
+        self.collector.start()
+
+    def go_on(self, checkpoint: Checkpoint) -> None:
+        """Take a run up where a checkpoint left it; the evidence is cut back to the same moment."""
+        self._open_mirror(resumed=True)
+        whole = self.state.load(checkpoint)
+        cut_back(self.folder.path, int(checkpoint.state()["evidence"]["position"]))
+        self.checkpoints.forget_after(checkpoint.step)
+        if self.state.best.score is not None:
+            self._publish_best()
+        self.journal = Journal(self.settings, self.folder, self.display, resume_step=checkpoint.step)
+        if not whole:
+            self.journal.record(
+                EnvironmentRestarted(
+                    step=self.collector.steps,
+                    reason=f"{self.source.name} has no snapshot(): every instance began a new episode after the resume",
+                )
+            )
+
+    def _open_mirror(self, *, resumed: bool) -> None:
+        if self.settings.checkpoint.mirror:
+            self.mirror = Mirror(self.settings.checkpoint.mirror, self.folder, resumed=resumed)
+
+    # ------------------------------------------------------------------ running
+
+    def run(self, stop_request: StopRequest) -> Outcome:
+        """Train to the end, or until asked to stop. What the environment or the numbers did wrong is written down."""
+        try:
+            return self._run(stop_request)
+        except (EnvironmentFault, TrainingFault) as error:
+            kind = "environment" if isinstance(error, EnvironmentFault) else "not_finite"
+            self.journal.record(Fault(step=self.collector.steps, kind=kind, where=self.source.name, summary=str(error)))
+            raise
+        finally:
+            self.journal.close()
+            self.collector.env.close()
+            self.evaluator.close()
+
+    def _run(self, stop_request: StopRequest) -> Outcome:
+        stop: Stop | None = None
+        if self.collector.steps == 0:
+            stop = self._evaluate_when_due()
+        while stop is None:
+            stop = self._budget_spent()
+            if stop is not None:
+                break
+            self._iterate()
+            stop = self._evaluate_when_due()
+            if stop is None and stop_request:
+                self._save()
+                return Outcome(self.collector.steps, None)
+            if stop is None:
+                self._save_when_due()
+        self._finish(stop)
+        return Outcome(self.collector.steps, stop)
+
+    def _iterate(self) -> None:
+        state, settings = self.state, self.settings
+        iteration = state.progress.iteration
+        rate = settings.ppo.learning_rate * state.schedule.factor(self.collector.steps / settings.steps)
+        began = time.perf_counter()
+        rollout, episodes = self.collector.collect(self._steps_to_collect(), self.journal.show)
+        collected = time.perf_counter()
+        for episode in episodes:
+            self.journal.record(Episode(**vars(episode)))
+        steps_before = self.learner.optimizer_steps
+        report = self.learner.update(rollout, rate, self.plan.request(iteration, rollout.valid))
+        updated = time.perf_counter()
+        self.journal.update(iteration, self.collector.steps, steps_before, report)
+        state.progress.iteration += 1
+        self.folder.note_timing(
+            iteration=iteration,
+            collect_seconds=round(collected - began, 6),
+            update_seconds=round(updated - collected, 6),
+            record_seconds=round(time.perf_counter() - updated, 6),
+        )
+        self.journal.show(self.collector.steps)
+
+    def _steps_to_collect(self) -> int:
+        """A whole rollout, or what the budget has left."""
+        left = -(-(self.settings.steps - self.collector.steps) // self.collector.env.num_envs)
+        return min(self.settings.ppo.n_steps, left)
+
+    def _budget_spent(self) -> Stop | None:
+        """Less than one minibatch left is not worth an update."""
+        taken, budget = self.collector.steps, self.settings.steps
+        if taken and budget - taken < self.settings.ppo.minibatch_size:
+            return Stop("budget", f"{taken} of {budget} steps were taken")
+        return None
+
+    # ------------------------------------------------------------------ evaluating, saving, finishing
+
+    def _evaluate_when_due(self) -> Stop | None:
+        every, progress = self.settings.evaluation.every_steps, self.state.progress
+        if not every or self.collector.steps < progress.next_evaluation or not self.evaluator.available:
+            return None
+        progress.next_evaluation = (self.collector.steps // every + 1) * every
+        return self._evaluate()
+
+    def _evaluate(self) -> Stop | None:
+        step = self.collector.steps
+        began = time.perf_counter()
+        deterministic = self.evaluator.scores(self.actor, self.evaluation_seeds, "deterministic")
+        sampled = self.evaluator.scores(self.actor, self.evaluation_seeds, "sampled")
+        chosen = deterministic if self.settings.evaluation.mode == "deterministic" else sampled
+        score = float(chosen.mean())
+        is_best = self.state.best.score is None or score > self.state.best.score
+        if is_best:
+            self.state.best = BestPolicy(score, step, policy_tensors(self.actor))
+            self._publish_best()
+        self.state.schedule.observe(score)
+        self.journal.evaluation(
+            Evaluation(step=step, deterministic=deterministic.tolist(), sampled=sampled.tolist(), best=is_best)
+        )
+        self.folder.note_timing(evaluation_at_step=step, seconds=round(time.perf_counter() - began, 6))
+        self.journal.show(step)
+        return self.state.stopping.observe(score)
+
+    def _publish_best(self) -> None:
+        best = self.state.best
+        self.folder.best.write(best.step, {"score": best.score, "step": best.step}, {"policy": best.policy})
+        self.folder.best.forget_after(best.step)
+
+    def _save_when_due(self) -> None:
+        progress, every = self.state.progress, self.settings.checkpoint.every_steps
+        if self.collector.steps >= progress.next_checkpoint:
+            progress.next_checkpoint = (self.collector.steps // every + 1) * every
+            self._save()
+
+    def _save(self) -> None:
+        """Write a checkpoint. A full disk does not end training: the previous checkpoint is still there."""
+        began = time.perf_counter()
+        step = self.collector.steps
+        try:
+            self.journal.recorder.sync()
+            state = self.state.to_json(self.journal.recorder.position, self.journal.recorder.digest)
+            self.checkpoints.write(step, state, self.state.to_tensors())
+        except DiskFull as error:
+            self.display.say(f"The checkpoint at step {step} could not be written. {error}", "error")
+            return
+        self.folder.note_timing(checkpoint_at_step=step, seconds=round(time.perf_counter() - began, 6))
+        if self.mirror is not None:
+            copied = self.mirror.copy()
+            if copied.error is not None:
+                self.display.say(f"The mirror was not written at step {step}: {copied.error}", "warning")
+
+    def _finish(self, stop: Stop) -> None:
+        """Evaluate once more, restore the best policy, and close the books."""
+        if self.evaluator.available and self.journal.evaluated_at != self.collector.steps:
+            self._evaluate()
+        if self.state.best.score is None:
+            self.state.best = BestPolicy(None, self.collector.steps, policy_tensors(self.actor))
+            self._publish_best()
+        load_policy_tensors(self.actor, self.state.best.policy)
+        self.journal.record(RunStopped(step=self.collector.steps, rule=stop.rule, reason=stop.reason))
+        self.state.progress.finished = True
+        self._save()
