@@ -159,7 +159,7 @@ class EvidenceSettings(Section):
     """samples = also keep inspected batches (they may hold your data); statistics = numbers only."""
     max_inspections: int = Field(48, ge=0, le=10_000)
     """Iterations inspected in a run, at most."""
-    updates_per_inspection: int = Field(4, ge=1, le=1_000)
+    updates_per_inspection: int = Field(2, ge=1, le=1_000)
     """Gradient steps looked at in an inspected iteration."""
     max_megabytes: float = Field(64.0, gt=0)
     """Inspected batches kept, at most."""

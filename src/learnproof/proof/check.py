@@ -165,7 +165,7 @@ def kept(evidence: Evidence, kind: str, roles: Sequence[str] = ()) -> list[Inspe
 def _events(evidence: Evidence, kind: str) -> int:
     if kind in ("rollout", "gradient_step", "iteration"):
         return sum(event.kind == kind for event in evidence.inspections)
-    return len({"update": evidence.updates, "episode": evidence.episodes, "evaluation": evidence.evaluations}[kind])
+    return {"update": len(evidence.updates), "episode": len(evidence.episodes)}[kind]
 
 
 def _available(needs: Needs, evidence: Evidence) -> int:

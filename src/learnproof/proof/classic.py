@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..evidence import Episode, Evidence, RunStarted, Update
-from .check import Finding
+from .check import Finding, Status
 
 Rule = Callable[[Sequence[float]], bool]
 
@@ -152,12 +152,14 @@ def findings(evidence: Evidence) -> list[Finding]:
         enough = len(records) > MORE_THAN[name]
         figures = {"records": len(records), "needed": MORE_THAN[name] + 1}
         if RULES[name](records):
-            finding = Finding(name, "pass", QUESTIONS[name], f"Yes, by the classic rule on {len(records)} records.", figures)
+            finding = Finding(
+                name, "pass", QUESTIONS[name], f"Yes, by the classic rule on {len(records)} records.", figures
+            )
         elif not enough:
             summary = f"Not enough records yet: {len(records)}, and the classic rule needs {MORE_THAN[name] + 1}."
             finding = Finding(name, "undecided", QUESTIONS[name], summary, figures, advice="Train longer.")
         else:
-            status = "undecided" if name == "performance_improving" else "fail"
+            status: Status = "undecided" if name == "performance_improving" else "fail"
             summary = f"By the classic rule no: {MEANINGS[name]} ({len(records)} records)."
             finding = Finding(name, status, QUESTIONS[name], summary, figures, advice=ADVICE[name])
         found.append(finding)

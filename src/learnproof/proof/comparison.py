@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..evidence.reader import Sample
-from .oracle import Oracle, Rollout, recomputed_advantages, wrong_advantages
+from .oracle import Oracle, Rollout, column, recomputed_advantages, wrong_advantages
 
 Array = np.ndarray[Any, Any]
 Match = Literal["equal", "scaled", "reversed", "none"]
@@ -122,8 +122,8 @@ def compare_step(sample: Sample, oracle: Oracle, tolerance: float, normalised: b
     rows = oracle.rows(sample)
     empty = int(np.sum(~oracle.valid[rows]))
     expected = oracle.advantage[rows]
-    found = np.asarray(sample["advantage"], dtype=np.float64).reshape(-1)
-    if found.shape != expected.shape or not np.all(np.isfinite(found)):
+    found = column(sample, "advantage")
+    if not np.all(np.isfinite(found)):
         return None
     spread = float(expected.std(ddof=1)) if expected.size > 1 else 0.0
     if spread <= 10 * tolerance:
@@ -136,7 +136,7 @@ def compare_step(sample: Sample, oracle: Oracle, tolerance: float, normalised: b
         match = compare(found, expected, tolerance)
     target: Match = "equal"
     if "target" in sample:
-        target = compare(np.asarray(sample["target"], dtype=np.float64).reshape(-1), oracle.target[rows], tolerance)
+        target = compare(column(sample, "target"), oracle.target[rows], tolerance)
     event = sample.event
     return StepComparison(
         update=event.update,

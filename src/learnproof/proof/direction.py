@@ -26,7 +26,7 @@ from ..evidence import Evidence
 from ..evidence.reader import Sample
 from ..seeding import generator
 from .check import Check, Finding, Needs
-from .oracle import Oracle, oracles
+from .oracle import Oracle, column, oracles
 from .statistics import bets_needed, betting_p_value, sample_size_needed, sign_flip_test, smallest_sample_for
 
 Array = np.ndarray[Any, Any]
@@ -164,19 +164,27 @@ class DirectionCheck(Check):
             f"{self.toward} (mean agreement {figures['mean_agreement']:+.2f}; p = {p_pass:.2g}, {PASS_LEVEL:g} is needed)."
         )
         if p_pass <= PASS_LEVEL:
-            summary += " But what it should move toward could not be recomputed from the rollouts, so this proves nothing."
-            advice = "Keep the rollouts of the inspected iterations (evidence.keep = 'samples', evidence.max_megabytes)."
+            summary += (
+                " But what it should move toward could not be recomputed from the rollouts, so this proves nothing."
+            )
+            advice = (
+                "Keep the rollouts of the inspected iterations (evidence.keep = 'samples', evidence.max_megabytes)."
+            )
         elif directions and all(d.sign < 0 for d in directions):
             more = bets_needed(alpha) - len(directions)
             advice = f"All went the wrong way so far; {more} more such iterations would be enough to call it a defect."
         else:
             needed = sample_size_needed(agreements, PASS_LEVEL)
             if needed is None:
-                advice = "Nothing points the right way so far; look for what the loss and the advantages have in common."
+                advice = (
+                    "Nothing points the right way so far; look for what the loss and the advantages have in common."
+                )
             else:
                 more = max(1, needed - len(directions))
                 figures["iterations_needed"] = max(needed, smallest_sample_for(PASS_LEVEL))
-                advice = f"About {more} more inspected iterations like these would settle it: train longer or inspect more."
+                advice = (
+                    f"About {more} more inspected iterations like these would settle it: train longer or inspect more."
+                )
         return self.finding("undecided", summary, figures, advice=advice, p_value=p_fail)
 
 
@@ -195,7 +203,7 @@ class PolicyDirection(DirectionCheck):
         before_role = "log_prob_before" if "log_prob_before" in sample else "old_log_prob"
         if advantage is None or before_role not in sample or "log_prob_after" not in sample:
             return None
-        before, after, old = (_column(sample, role)[rows] for role in (before_role, "log_prob_after", "old_log_prob"))
+        before, after, old = (column(sample, role)[rows] for role in (before_role, "log_prob_after", "old_log_prob"))
         change = after - before
         advantage = advantage[rows]
         if not np.all(np.isfinite(change)) or not np.all(np.isfinite(advantage)) or advantage.size < 2:
@@ -230,7 +238,11 @@ class ValueDirection(DirectionCheck):
         target, rows = _by_row(sample, oracle, "target")
         if target is None or "value_before" not in sample or "value_after" not in sample:
             return None
-        before, after, target = _column(sample, "value_before")[rows], _column(sample, "value_after")[rows], target[rows]
+        before, after, target = (
+            column(sample, "value_before")[rows],
+            column(sample, "value_after")[rows],
+            target[rows],
+        )
         if target.size < 2 or not all(np.all(np.isfinite(a)) for a in (before, after, target)):
             return None
         error_before, error_after = float(np.mean((target - before) ** 2)), float(np.mean((target - after) ** 2))
@@ -273,13 +285,9 @@ def _by_row(sample: Sample, oracle: Oracle | None, role: str) -> tuple[Array | N
         recomputed = oracle.advantage if role == "advantage" else oracle.target
         return recomputed[rows], oracle.valid[rows]
     if role in sample:
-        recorded = _column(sample, role)
+        recorded = column(sample, role)
         return recorded, np.ones(recorded.shape, dtype=bool)
     return None, np.zeros(0, dtype=bool)
-
-
-def _column(sample: Sample, role: str) -> Array:
-    return np.asarray(sample[role], dtype=np.float64).reshape(-1)
 
 
 def _cosine(a: Array, b: Array) -> float:

@@ -15,8 +15,7 @@ import numpy as np
 from ..evidence import Evidence
 from ..evidence.reader import Sample
 from .check import Check, Finding, Needs
-
-Array = np.ndarray[Any, Any]
+from .oracle import column
 
 MIN_ITERATIONS = 3
 """Iterations that must agree before anything is said."""
@@ -32,8 +31,8 @@ QUANTILE = 0.9
 
 def log_prob_difference(sample: Sample) -> float:
     """The QUANTILE of |recomputed - stored|, relative where log-probs are larger than 1."""
-    stored = np.asarray(sample["old_log_prob"], dtype=np.float64).reshape(-1)
-    recomputed = np.asarray(sample["log_prob_before"], dtype=np.float64).reshape(-1)
+    stored = column(sample, "old_log_prob")
+    recomputed = column(sample, "log_prob_before")
     return float(np.quantile(np.abs(recomputed - stored) / np.maximum(1.0, np.abs(stored)), QUANTILE))
 
 
@@ -44,7 +43,7 @@ class RatioIsOne(Check):
     )
     family = "mechanism-identity"
     accuses = "by comparison"
-    needs = Needs(samples={"gradient_step": ("old_log_prob", "log_prob_before")})
+    needs = Needs(samples={"gradient_step": ("row", "old_log_prob", "log_prob_before")})
 
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
         differences: dict[int, float] = {}

@@ -95,7 +95,16 @@ class ChecklistMonitor:
             sentences.append(f"Step {step}: a number is NaN or infinite ({'; '.join(self._not_finite)}).")
             self._not_finite_said = True
         self._wrong = wrong
-        return MonitorLook(ChecklistLook(step=step, episodes=self.episodes, **answers), sentences)
+        look = ChecklistLook(
+            step=step,
+            episodes=self.episodes,
+            weights_changing=answers["weights_changing"],
+            gradients_flowing=answers["gradients_flowing"],
+            entropy_decreasing=answers["entropy_decreasing"],
+            loss_improving=answers["loss_improving"],
+            performance_improving=answers["performance_improving"],
+        )
+        return MonitorLook(look, sentences)
 
     def _sentence(self, name: str, step: int) -> str:
         newest = self._histories[name].records()[-1]

@@ -50,8 +50,8 @@ class Rollout:
     @classmethod
     def of(cls, sample: Sample) -> Rollout:
         shape = sample["reward"].shape
-        scale = np.asarray(sample["reward_scale"] if "reward_scale" in sample else 1.0, dtype=np.float64).reshape(-1)
-        valid = sample["valid"] if "valid" in sample else np.ones(shape, dtype=bool)
+        scale = np.asarray(sample.arrays.get("reward_scale", 1.0), dtype=np.float64).reshape(-1)
+        valid = sample.arrays.get("valid", np.ones(shape, dtype=bool))
         for role in (*ROLLOUT_ROLES, "valid"):
             found = np.shape(valid if role == "valid" else sample[role])
             expected = shape[1:] if role == "last_value" else shape
@@ -231,6 +231,18 @@ def oracles(evidence: Evidence) -> dict[int, Oracle]:
         target = advantage + rollout.value
         found[rollout.update] = Oracle(advantage.ravel(), target.ravel(), rollout.valid.ravel())
     return found
+
+
+def column(sample: Sample, role: str) -> Array:
+    """A role with one number per row of the batch, in float64."""
+    values = np.asarray(sample[role], dtype=np.float64).reshape(-1)
+    rows = sample.arrays.get("row")
+    if rows is not None and values.size != np.size(rows):
+        raise EvidenceError(
+            f"A {sample.event.kind} batch of update {sample.event.update} has {np.size(rows)} rows but {values.size} numbers "
+            f"for {role}. The evidence was written by another program or damaged."
+        )
+    return values
 
 
 def _shifted(mask: Array, by: int) -> Array:

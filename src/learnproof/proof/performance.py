@@ -92,26 +92,20 @@ class Performance:
         return cls(**{**body, "interval": tuple(body["interval"]), "seeds": tuple(body["seeds"])})
 
 
-def compare(
-    trained: Array,
-    opponent: Array,
-    name: Literal["initial", "random"],
-    *,
-    higher_is_better: bool,
-    error_rate: float,
-    generator: np.random.Generator,
+def against(
+    opponent: Literal["initial", "random"], leads: Array, error_rate: float, generator: np.random.Generator
 ) -> Comparison:
-    differences = (trained - opponent) if higher_is_better else (opponent - trained)
-    p_value = sign_flip_test(differences, generator)
-    low, high = bca_interval(differences, 1 - 2 * error_rate, generator)
+    """`leads` = by how much the trained policy was better, seed by seed."""
+    p_value = sign_flip_test(leads, generator)
+    low, high = bca_interval(leads, 1 - 2 * error_rate, generator)
     return Comparison(
-        opponent=name,
-        difference=float(differences.mean()),
+        opponent=opponent,
+        difference=float(leads.mean()),
         interval=(low, high),
         p_value=p_value,
-        better=differences.size >= MIN_SEEDS and p_value <= error_rate and low > 0,
-        pairs=differences.size,
-        pairs_needed=sample_size_needed(differences, error_rate, smallest=MIN_SEEDS),
+        better=leads.size >= MIN_SEEDS and p_value <= error_rate and low > 0,
+        pairs=leads.size,
+        pairs_needed=sample_size_needed(leads, error_rate, smallest=MIN_SEEDS),
     )
 
 
@@ -123,14 +117,12 @@ def judge_performance(
     initial, trained, random = (
         np.asarray(column, dtype=np.float64)[order] for column in (scores.initial, scores.trained, scores.random)
     )
+    sign = 1.0 if higher_is_better else -1.0
     comparisons = [
-        compare(
-            trained, column, name, higher_is_better=higher_is_better, error_rate=error_rate, generator=generator
-        )
-        for name, column in (("initial", initial), ("random", random))
+        against("initial", sign * (trained - initial), error_rate, generator),
+        against("random", sign * (trained - random), error_rate, generator),
     ]
     harder = max(comparisons, key=lambda c: (c.p_value, -c.difference))
-    sign = 1.0 if higher_is_better else -1.0
     ends = sorted((sign * harder.interval[0], sign * harder.interval[1]))
     performance = Performance(
         metric=scores.metric,
@@ -185,7 +177,13 @@ def _finding(
     names = " and ".join(f"the {c.opponent}" for c in missed)
     summary = f"{numbers}. It is not shown to be better than {names} policy (p = {harder.p_value:.2g})."
     return Finding(
-        "performance", "undecided", QUESTION, summary, figures, advice=_what_it_would_take(missed), p_value=harder.p_value
+        "performance",
+        "undecided",
+        QUESTION,
+        summary,
+        figures,
+        advice=_what_it_would_take(missed),
+        p_value=harder.p_value,
     )
 
 

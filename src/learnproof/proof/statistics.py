@@ -158,7 +158,7 @@ def effective_sample_size(series: Sequence[float] | Array) -> float:
         return float(values.size)
     raw = float(values[1:] @ values[:-1]) / power
     correlation = min(max(raw + (1 + 4 * raw) / values.size, 0.0), 0.99)
-    return max(1.0, values.size * (1 - correlation) / (1 + correlation))
+    return float(max(1.0, values.size * (1 - correlation) / (1 + correlation)))
 
 
 def block_means(series: Sequence[float] | Array, blocks: int) -> Array:
@@ -182,7 +182,7 @@ def sample_size_needed(
     if mean <= 0:
         return None
     spread = float(values.std(ddof=1)) if values.size > 1 else 0.0
-    needed = ((norm.isf(level) + norm.isf(1 - power)) * spread / mean) ** 2
+    needed = float((norm.isf(level) + norm.isf(1 - power)) * spread / mean) ** 2
     return max(smallest, smallest_sample_for(level), math.ceil(min(needed, 1e9)))
 
 

@@ -156,10 +156,10 @@ class _Job:
 
     def send_checkpoint(self, checkpoint: Checkpoint, name: str) -> None:
         manifest, target = checkpoint.folder / manifests.NAME, f"{self.root}/{name}/{manifests.NAME}"
-        if self.fs.exists(target):
-            if self.fs.cat_file(target) == manifest.read_bytes():
-                return
-            self.fs.rm_file(target)
+        if self.fs.exists(target) and self.fs.cat_file(target) == manifest.read_bytes():
+            return
+        if self.fs.exists(f"{self.root}/{name}"):  # of a future given up, or of a copy cut short
+            self.remove_checkpoint(name)
         for file in checkpoint.files:
             self._send(checkpoint.folder / file, f"{self.root}/{name}/{file}")
         self._send(manifest, target)

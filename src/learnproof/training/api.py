@@ -17,7 +17,7 @@ from ..config import Settings, parse_settings, to_toml
 from ..envs.making import EnvironmentSource, GivenEnvironment, RegisteredEnvironment
 from ..errors import RunFolderError, TrainingFault
 from ..evidence import Evidence
-from ..policies.actor import NetworkActor
+from ..policies.actor import Mode, NetworkActor
 from ..proof.verdict import Verdict
 from ..runs.about import describe_run
 from ..runs.folder import RunFolder, fresh_path
@@ -31,6 +31,7 @@ from .saving import load_policy_checkpoint
 from .verification import conclude, prove
 
 Path_ = str | os.PathLike[str]
+MODES: tuple[Mode, ...] = ("deterministic", "sampled")
 
 
 @dataclass(frozen=True)
@@ -120,10 +121,12 @@ def evaluate(
     seeds = episode_seeds(settings.seed if seed is None else seed, "evaluate command", episodes)
     scores = {}
     with display or open_display(settings.steps, f"Evaluating {folder.path}") as shown:
-        for mode in ("deterministic", "sampled"):
-            scores[mode] = evaluator.scores(
-                actor, seeds, mode, lambda done, mode=mode: shown.phase(f"{mode}: {done} of {episodes} episodes")
-            )
+        for mode in MODES:
+
+            def show(done: int, mode: Mode = mode) -> None:
+                shown.phase(f"{mode}: {done} of {episodes} episodes")
+
+            scores[str(mode)] = evaluator.scores(actor, seeds, mode, show)
     evaluator.close()
     return scores
 

@@ -1,6 +1,6 @@
 """Which iterations are looked at closely, and what is kept of them.
 
-Decided by counts alone, before the run: the first four iterations, then evenly spaced ones, so many that close looks stay
+Decided by counts alone, before the run: the first eight iterations, then evenly spaced ones, so many that close looks stay
 near one gradient step in fifty. Never by the clock: two equal runs must inspect the same.
 """
 
@@ -15,7 +15,8 @@ from ..config import Settings
 from ..evidence import Inspection, Recorder
 
 Array = np.ndarray[Any, Any]
-FIRST = 4
+FIRST = 8
+FEWEST = 12
 ONE_IN = 48
 ROWS_LOOKED_AT_AGAIN = 512
 ROLLOUT_ROWS_KEPT = 65_536
@@ -27,7 +28,7 @@ class InspectionPlan:
         per_iteration = p.n_steps * settings.env.n_envs
         iterations = max(1, -(-settings.steps // per_iteration))
         gradient_steps = iterations * p.epochs * -(-per_iteration // p.minibatch_size)
-        affordable = max(FIRST + 2, gradient_steps // (e.updates_per_inspection * ONE_IN))
+        affordable = max(FEWEST, gradient_steps // (e.updates_per_inspection * ONE_IN))
         count = min(e.max_inspections, affordable, iterations)
         spaced = np.linspace(0, iterations - 1, max(0, count - FIRST)).round().astype(int)
         first = range(min(FIRST, count))

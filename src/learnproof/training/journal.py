@@ -16,7 +16,7 @@ from ..config import Settings
 from ..evidence import ChecklistLook, Episode, Evaluation, Event, Fault, Recorder, RunStarted, RunStopped, Update
 from ..evidence.events import ModuleChange
 from ..evidence.reader import read_events
-from ..proof.classic import ChecklistMonitor
+from ..proof.monitor import ChecklistMonitor, MonitorLook
 from ..runs.folder import RunFolder
 from ..runs.trackers import open_trackers
 from ..show.progress import CHECKS, Display, Status
@@ -31,7 +31,8 @@ class Journal:
         e = settings.evidence
         self.enabled = e.enabled
         self.display = display
-        self.monitor = ChecklistMonitor(e.check_every_episodes, settings.proof.profile)
+        self.settings = settings
+        self.monitor: ChecklistMonitor | None = None
         self.returns: deque[float] = deque(maxlen=RETURNS_SHOWN)
         self.lengths: deque[int] = deque(maxlen=RETURNS_SHOWN)
         self.evaluated_at: int | None = None
@@ -48,10 +49,12 @@ class Journal:
         if not self.enabled and not isinstance(event, ALWAYS_RECORDED):
             return
         self.recorder.write(event)
-        look = self._remember(event)
-        if look is not None:
-            self.recorder.write(look)
-            self._remember(look)
+        seen = self._remember(event)
+        if seen is not None:
+            self.recorder.write(seen.look)
+            self._remember(seen.look)
+            for sentence in seen.newly_wrong:
+                self._warn(sentence)
 
     def update(self, iteration: int, step: int, steps_before: int, report: UpdateReport) -> None:
         """One iteration: its inspected batches first, then its figures."""
@@ -76,8 +79,11 @@ class Journal:
         self.recorder.close()
         self.trackers.close()
 
-    def _remember(self, event: Event) -> ChecklistLook | None:
+    def _remember(self, event: Event) -> MonitorLook | None:
         match event:
+            case RunStarted():
+                every, profile = self.settings.evidence.check_every_episodes, self.settings.proof.profile
+                self.monitor = ChecklistMonitor(event, check_every_episodes=every, profile=profile)
             case Episode():
                 self.returns.append(event.return_)
                 self.lengths.append(event.length)
@@ -91,10 +97,7 @@ class Journal:
                 self.evaluated_at = event.step
             case ChecklistLook():
                 self.status = replace(self.status, checks={name: getattr(event, name) for name in CHECKS})
-        look, newly_wrong = self.monitor.add(event)
-        for sentence in newly_wrong:
-            self._warn(sentence)
-        return look
+        return None if self.monitor is None else self.monitor.feed(event)
 
     def _warn(self, sentence: str) -> None:
         self.display.say(sentence, "warning")

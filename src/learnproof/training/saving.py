@@ -17,6 +17,7 @@ from ..algorithms.schedules import Schedule
 from ..policies.actor import NetworkActor
 from ..policies.normalization import ObservationNormalizer, RewardScaler
 from ..runs.checkpoint import Checkpoint
+from ..runs.tensorfile import layout_of
 from .rollout import Collector
 from .stopping import Stopping
 
@@ -85,7 +86,7 @@ class RunState:
         Everything is read and checked before the first part is changed, so that a damaged file leaves nothing half-loaded.
         """
         state = checkpoint.state()
-        groups = {name: checkpoint.tensors(name, _shapes(own)) for name, own in self.to_tensors().items()}
+        groups = {name: checkpoint.tensors(name, layout_of(own)) for name, own in self.to_tensors().items()}
         self.learner.load(state["learner"], groups)
         self.schedule.load(state["schedule"])
         self.stopping.load(state["stopping"])
@@ -120,8 +121,4 @@ def load_policy_tensors(actor: NetworkActor, arrays: dict[str, Array]) -> None:
 
 def load_policy_checkpoint(actor: NetworkActor, checkpoint: Checkpoint) -> None:
     """The policy of a best/ or initial/ checkpoint, digest-checked."""
-    load_policy_tensors(actor, checkpoint.tensors("policy", _shapes(policy_tensors(actor))))
-
-
-def _shapes(arrays: dict[str, Array]) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    return {name: (array.shape, array.dtype) for name, array in arrays.items()}
+    load_policy_tensors(actor, checkpoint.tensors("policy", layout_of(policy_tensors(actor))))

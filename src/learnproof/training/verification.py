@@ -7,6 +7,7 @@ checkpoint noted.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from ..config import Settings
 from ..envs.making import EnvironmentSource
 from ..errors import EvidenceError, RunFolderError
 from ..evidence import Evidence
-from ..policies.actor import NetworkActor, RandomActor
+from ..policies.actor import Actor, NetworkActor, RandomActor
 from ..proof.performance import PairedScores
 from ..proof.verdict import Verdict, judge
 from ..runs.atomic import write_file
@@ -69,8 +70,8 @@ def conclude(
         error_rate=settings.proof.error_rate,
         accusation_rate=settings.proof.accusation_rate,
         waive=settings.proof.waive,
-        digests=digests,
     )
+    verdict = dataclasses.replace(verdict, digests=digests)
     body = verdict.to_json()
     write_file(folder.verdict, json.dumps(body, indent=2, allow_nan=False).encode() + b"\n")
     draw_learning_progress(evidence, body, folder.picture)
@@ -118,7 +119,7 @@ def paired_scores(settings: Settings, source: EnvironmentSource, policies: Polic
     evaluator = Evaluator(source, metric, settings.evaluation.max_episode_steps)
     seeds = episode_seeds(settings.seed, "proof", settings.proof.episodes)
     mode = settings.evaluation.mode
-    actors = {
+    actors: dict[str, Actor] = {
         "untrained": policies.initial,
         "random": RandomActor(env.single_action_space),
         "trained": policies.trained,
@@ -135,9 +136,9 @@ def paired_scores(settings: Settings, source: EnvironmentSource, policies: Polic
     return PairedScores(
         metric=metric,
         seeds=seeds,
-        initial=scores["untrained"],
-        trained=scores["trained"],
-        random=scores["random"],
+        initial=scores["untrained"].tolist(),
+        trained=scores["trained"].tolist(),
+        random=scores["random"].tolist(),
         mode=mode,
     )
 

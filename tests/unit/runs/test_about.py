@@ -121,7 +121,7 @@ def test_settings_are_redacted_by_key_and_by_text():
 
 def test_pieces_of_a_url_are_hidden_wherever_they_stand():
     url = "ftp://some.user:p%40ssword@host/x?signature=deadbeef"
-    message = f"login failed for some.user with p@ssword at {url}, signature deadbeef, on host"
-    assert redact_place(message, url) == "login failed for *** with *** at ftp://***@host/x?***, signature ***, on host"
+    message = f"login failed for some.user with p@ssword at {url} (signature deadbeef) on host"
+    assert redact_place(message, url) == "login failed for *** with *** at ftp://***@host/x?*** (signature ***) on host"
     assert redact_place("nothing at /plain/path", "/plain/path") == "nothing at /plain/path"
     assert redact_text("a=b and c:d@e") == "a=b and c:d@e"

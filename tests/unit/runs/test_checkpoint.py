@@ -64,7 +64,7 @@ def test_an_empty_shelf_has_no_newest(tmp_path):
     assert shelf.newest() is None
     assert shelf.steps() == []
     assert shelf.newest_whole() == (None, [])
-    with pytest.raises(CheckpointError, match="no checkpoint of step 3 .* none"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint of step 3 .* none"):
         shelf.open(3)
 
 
@@ -198,7 +198,7 @@ def test_a_file_that_is_missing_or_cut_is_damage(tmp_path, name):
     with pytest.raises(CheckpointDamaged, match="--step 10"):
         shelf.newest()
     path.unlink()
-    with pytest.raises(CheckpointDamaged, match="missing.*--step 10"):
+    with pytest.raises(CheckpointDamaged, match=r"missing.*--step 10"):
         shelf.newest()
 
 
@@ -213,7 +213,7 @@ def test_the_nearest_whole_checkpoint_is_offered_and_damaged_ones_are_not(tmp_pa
     shelf = sample_shelf(tmp_path, (10, 20, 30))
     for step in (20, 30):
         (shelf.folder / f"step-0000000{step}" / "state.json").write_text("{}")
-    with pytest.raises(CheckpointDamaged, match="before it, step 10, is whole: learnproof resume .* --step 10"):
+    with pytest.raises(CheckpointDamaged, match=r"before it, step 10, is whole: learnproof resume .* --step 10"):
         shelf.newest()
     whole, problems = shelf.newest_whole()
     assert whole.step == 10
@@ -223,7 +223,7 @@ def test_the_nearest_whole_checkpoint_is_offered_and_damaged_ones_are_not(tmp_pa
     with pytest.raises(CheckpointDamaged, match="A later checkpoint, step 20, is whole"):
         shelf.open(10)
     shutil.rmtree(shelf.folder / "step-000000020")
-    with pytest.raises(CheckpointDamaged, match="No other checkpoint in .* is whole"):
+    with pytest.raises(CheckpointDamaged, match=r"No other checkpoint in .* is whole"):
         shelf.open(10)
     assert shelf.newest_whole()[0] is None
 

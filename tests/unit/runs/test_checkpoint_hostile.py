@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,8 @@ def outcome(tmp_path_factory):
     runs = tmp_path_factory.mktemp("hostile")
     sample_shelf(runs / "good")
     for name, attack in ATTACKS.items():
-        attack(sample_shelf(runs / name).folder / "step-000000020")
+        shutil.copytree(runs / "good", runs / name)
+        attack(runs / name / "checkpoints" / "step-000000020")
     victim = subprocess.run(
         [sys.executable, "-c", VICTIM, str(Path(__file__).parent), str(runs)],
         capture_output=True,

@@ -65,7 +65,7 @@ def test_a_foreign_folder_is_neither_filled_nor_opened(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(RunFolderError, match=r"thesis\.tex would be mixed.*--out"):
         RunFolder.create(tmp_path, CONFIG, ABOUT)
-    with pytest.raises(RunFolderError, match="not a run of learnproof: it has no about.json"):
+    with pytest.raises(RunFolderError, match=r"not a run of learnproof: it has no about.json"):
         RunFolder.open(tmp_path)
     assert os.listdir(tmp_path) == ["thesis.tex"]
 
@@ -74,7 +74,7 @@ def test_a_foreign_folder_is_neither_filled_nor_opened(tmp_path):
 def test_an_about_that_is_not_ours_is_refused(run, about):
     run.about.write_text(about)
     for act in (lambda: RunFolder.open(run.path), lambda: RunFolder.create(run.path, CONFIG, ABOUT)):
-        with pytest.raises(RunFolderError, match="about.json"):
+        with pytest.raises(RunFolderError, match=r"about.json"):
             act()
 
 
@@ -102,7 +102,7 @@ def test_a_file_is_not_a_run_folder(run):
 def test_a_run_killed_while_it_was_made_is_half_written_and_may_be_made_again(run):
     run.config.unlink()
     (run.path / ".config.toml.99.partial").write_text("half")
-    with pytest.raises(RunFolderError, match="half-written: it has no config.toml"):
+    with pytest.raises(RunFolderError, match=r"half-written: it has no config.toml"):
         RunFolder.open(run.path)
     RunFolder.create(run.path, CONFIG, ABOUT)
     assert RunFolder.open(run.path).read_config() == CONFIG
