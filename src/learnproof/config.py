@@ -11,6 +11,7 @@ The docstring under a field is its help text on the command line. The defaults a
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from .errors import SettingsError, did_you_mean
 
@@ -148,6 +149,13 @@ class CheckpointSettings(Section):
     """Newest checkpoints kept."""
     mirror: str | None = None
     """A second place for each checkpoint: a folder or any fsspec URL (needs the extra 'mirror')."""
+
+    @field_validator("mirror")
+    @classmethod
+    def _no_password(cls, value: str | None) -> str | None:
+        if value is not None and re.search(r"://[^/]*:[^/]*@", value):
+            raise ValueError("a password in the URL would stand in config.toml: give it through the environment instead")
+        return value
 
 
 class EvidenceSettings(Section):

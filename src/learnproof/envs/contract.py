@@ -26,6 +26,7 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self.cast_observations = cast_observations
         self.episode = -1
         self.steps = 0
+        self.steps_in_all = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self.episode += 1
@@ -38,6 +39,7 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
+        self.steps_in_all += 1
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
         except Exception as error:
@@ -93,7 +95,8 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
 
     def _fault(self, what: str, call: str, advice: str = "") -> EnvironmentFault:
         name = self.env.spec.id if self.env.spec else type(self.env.unwrapped).__name__
-        place = f"step {self.steps} of episode {self.episode}" if call == "step" else f"reset of episode {self.episode}"
+        place = f"step {self.steps} of" if call == "step" else "the reset of"
+        place = f"{place} episode {self.episode} (step {self.steps_in_all} of this instance)"
         advice = advice or "Mend the environment, or wrap it so that it keeps its declared spaces."
         return EnvironmentFault(f"The environment {name} {what}, at {place}. No weights were changed by it. {advice}")
 

@@ -55,11 +55,12 @@ class Motion:
 
 @dataclass(frozen=True)
 class Direction:
-    """One inspected iteration: its agreement, and whether it went wrong in every sense (-1), stood still (0) or not (1)."""
+    """One inspected iteration."""
 
     update: int
     agreement: float
-    sign: int
+    bet: float
+    """The agreement's size; negative only where the iteration went wrong in every sense, 0 where it stood still."""
 
 
 def by_iteration(motions: list[Motion]) -> list[Direction]:
@@ -71,10 +72,10 @@ def by_iteration(motions: list[Motion]) -> list[Direction]:
         groups = [group for group in (whole, [m for m in mine if not m.whole_iteration]) if group]
         senses = [float(np.mean(sense)) for group in groups for sense in zip(*(m.senses for m in group), strict=True)]
         if not any(motion.moved for motion in mine):
-            sign = 0
+            bet = 0.0
         else:
-            sign = -1 if all(sense < 0 for sense in senses) else 1
-        directions.append(Direction(update, agreement, sign))
+            bet = -abs(agreement) if all(sense < 0 for sense in senses) else abs(agreement)
+        directions.append(Direction(update, agreement, bet))
     return directions
 
 
@@ -106,8 +107,8 @@ class DirectionCheck(Check):
         directions = by_iteration(motions)
         agreements = [d.agreement for d in directions]
         p_pass = sign_flip_test(agreements, generator(evidence.run.seed, "proof", self.name))
-        p_fail = betting_p_value([d.sign for d in directions])
-        wrong = [d for d in directions if d.sign < 0]
+        p_fail = betting_p_value([d.bet for d in directions])
+        wrong = [d for d in directions if d.bet < 0]
         figures: dict[str, Any] = {
             "iterations": len(directions),
             "gradient_steps": sum(not m.whole_iteration for m in motions),
@@ -170,9 +171,11 @@ class DirectionCheck(Check):
             advice = (
                 "Keep the rollouts of the inspected iterations (evidence.keep = 'samples', evidence.max_megabytes)."
             )
-        elif directions and all(d.sign < 0 for d in directions):
-            more = bets_needed(alpha) - len(directions)
-            advice = f"All went the wrong way so far; {more} more such iterations would be enough to call it a defect."
+        elif directions and all(d.bet < 0 for d in directions):
+            more = max(1, bets_needed(alpha) - len(directions))
+            advice = (
+                f"All went the wrong way so far; about {more} more such iterations would be enough to call it a defect."
+            )
         else:
             needed = sample_size_needed(agreements, PASS_LEVEL)
             if needed is None:
@@ -275,7 +278,8 @@ def _pull(advantage: Array, before: Array, old: Array, whole: bool, constants: d
         clip = float(constants["clip_range"])
         cut = np.where(pull > 0, ratio > 1 + clip, ratio < 1 - clip)
         pull = np.where(cut, 0.0, pull * ratio)
-    return pull - float(constants.get("entropy_coefficient") or 0.0) * (before - before.mean())
+    bonus = float(constants.get("entropy_coefficient") or 0.0)
+    return np.asarray(pull - bonus * (before - before.mean()))
 
 
 def _by_row(sample: Sample, oracle: Oracle | None, role: str) -> tuple[Array | None, Array]:

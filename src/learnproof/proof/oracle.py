@@ -168,7 +168,7 @@ class FittedTrace:
     gamma: float
     gae_lambda: float
     reward_scale: float
-    """1 = the recorded rewards."""
+    """1 = the recorded rewards; also where rewards only came at episode ends, which the fit leaves out."""
     residual: float
     """Largest difference that these three leave unexplained."""
 
@@ -176,7 +176,7 @@ class FittedTrace:
 def fit_trace(rollouts: list[Rollout]) -> FittedTrace | None:
     """Inside an episode A[t] + V[t] = c r[t] + gamma V[t+1] + gamma lambda A[t+1] is linear in what is unknown.
 
-    None where the rows do not determine all three (all rewards 0 or all values equal, say).
+    None where the rows do not determine all three (all values equal, say).
     """
     columns: list[Array] = []
     for rollout in rollouts:
@@ -186,17 +186,21 @@ def fit_trace(rollouts: list[Rollout]) -> FittedTrace | None:
         columns.append(np.stack([term[inside] for term in terms]))
     table = np.concatenate(columns, axis=1)
     known, result = table[:3].T, table[3]
-    size = np.abs(known).max(axis=0, initial=0.0)
-    if len(result) < 8 or np.any(size == 0):
+    if len(result) < 8:
         return None
-    solution, _, rank, singular = np.linalg.lstsq(known / size, result, rcond=None)
-    if rank < 3 or singular[-1] < 1e-5 * singular[0]:
+    size = np.abs(known).max(axis=0)
+    used = size > 0  # rewards that only come at the end of an episode are all 0 inside it
+    if not np.all(used[1:]):
         return None
-    scale, gamma, decay = (float(x) for x in solution / size)
+    scaled = known[:, used] / size[used]
+    solution, _, rank, singular = np.linalg.lstsq(scaled, result, rcond=None)
+    if rank < scaled.shape[1] or singular[-1] < 1e-5 * singular[0]:
+        return None
+    *scale, gamma, decay = (float(x) for x in solution / size[used])
     if abs(gamma) < 1e-6:
         return None
-    residual = float(np.max(np.abs(result - known @ (solution / size))))
-    return FittedTrace(gamma, decay / gamma, scale, residual)
+    residual = float(np.max(np.abs(result - scaled @ solution)))
+    return FittedTrace(gamma, decay / gamma, scale[0] if scale else 1.0, residual)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ EXACT_UP_TO = 14
 CHUNK_NUMBERS = 2_000_000
 """Random numbers held at once (16 MB)."""
 BET = 0.9
-"""Stake of `betting_p_value`: twelve wrong signs in a row reach p = 0.0005; a right one in between costs a factor of ten."""
+"""Largest stake of `betting_p_value`: twelve wrong ones in a row reach p = 0.0005; a clear right one costs a factor of ten."""
+SMALL = 0.5
+"""Numbers below this share of the usual size so far are bet on less, in proportion."""
 TREND_POINTS = 60
 """Blocks into which a long series is averaged before its trend is tested."""
 
@@ -85,20 +87,26 @@ def bca_interval(
     return float(low), float(high)
 
 
-def betting_p_value(signs: Sequence[float] | Array) -> float:
-    """Anytime-valid p-value of "these signs are negative more often than not", in the order in which they came.
+def betting_p_value(numbers: Sequence[float] | Array) -> float:
+    """Anytime-valid p-value of "these numbers tend to be negative", in the order in which they came.
 
-    A gambler starts with 1 and stakes the share BET of what he has on each next sign being negative. If, whatever
-    happened before, negative is at most as likely as positive, his fortune is a supermartingale: it ever reaches 1/p
-    with probability at most p (Ville). One may therefore look after every update and accuse at the first crossing without
-    raising the rate of false accusations. A sign of 0 is no bet.
+    A gambler starts with 1 and bets that each next number is negative. He is told its size first, and stakes the share
+    BET of what he has, less where the number is small against those before it. If negative is at most as likely as positive,
+    whatever the size and whatever happened before, his fortune is a supermartingale: it ever reaches 1/p with
+    probability at most p (Ville). One may therefore look after every update and accuse at the first crossing without
+    raising the rate of false accusations. A 0 is no bet.
     """
-    fortune = np.cumsum(np.log1p(-BET * np.sign(np.asarray(signs, dtype=np.float64))))
-    return float(np.exp(-max(0.0, np.max(fortune, initial=0.0))))
+    values = np.asarray(numbers, dtype=np.float64)
+    values = values[values != 0]
+    sizes = np.abs(values)
+    usual = np.array([np.median(sizes[: i + 1]) for i in range(sizes.size)])
+    stakes = BET * np.minimum(1.0, sizes / (SMALL * usual))
+    fortune = np.cumsum(np.log1p(-stakes * np.sign(values)))
+    return float(np.exp(-np.max(fortune, initial=0.0)))
 
 
 def bets_needed(level: float) -> int:
-    """Negative signs in a row after which `betting_p_value` reaches `level`."""
+    """Clearly negative numbers in a row after which `betting_p_value` reaches `level`."""
     return math.ceil(-math.log(level) / math.log1p(BET))
 
 

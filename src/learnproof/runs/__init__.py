@@ -1,4 +1,4 @@
-"""Disk: the run folder, its checkpoints, their mirror, and the trackers. Serves everybody, decides nothing, needs no torch."""
+"""Disk: the run folder, its checkpoints, their mirror, the trackers. Serves all, decides nothing, needs no torch."""
 
 from .checkpoint import Checkpoint, Shelf
 from .folder import RunFolder, fresh_path

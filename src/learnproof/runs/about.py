@@ -5,6 +5,7 @@ Nothing here depends on the clock; when a run began is in timing.jsonl.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -13,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from .redaction import redact_arguments
 from .untrusted import Refused, read_bounded
 
@@ -25,7 +25,7 @@ MAX_GIT_BYTES = 4_000_000
 def describe_run(seed: int, command: Sequence[str], folder: Path) -> dict[str, Any]:
     """The body of about.json. `command` is the command line as typed, `folder` where it was typed."""
     return {
-        "learnproof": __version__,
+        "learnproof": package_version("learnproof"),
         "versions": {"python": platform.python_version(), **{name: package_version(name) for name in PACKAGES}},
         "host": {
             "platform": platform.platform(),
@@ -39,6 +39,7 @@ def describe_run(seed: int, command: Sequence[str], folder: Path) -> dict[str, A
     }
 
 
+@functools.cache
 def package_version(name: str) -> str | None:
     """The installed version, read from the package's metadata; None where it is not installed."""
     try:

@@ -6,16 +6,16 @@
     remove_folder(path)                one folder: out of sight first, deleted then, so that no half of it is ever seen
     remove_leftovers(folder)           what a killed writer left behind
 
-What is not finished has a hidden name: `.NAME.PID.partial` (being written), `.NAME.replaced` (the older folder while the
-new one takes its name; it comes back if the new one never did) and `.NAME.removed` (being deleted). Each folder of
-checkpoints has one writer at a time (the lock of the run sees to it), so whatever hidden name that writer finds is dead.
+What is not finished has a hidden name: `.NAME.PID.partial` (being written), `.NAME.replaced` (the older folder while
+the new one takes its name; it comes back if the new one never did) and `.NAME.removed` (being deleted). Each folder of
+checkpoints has one writer at a time (the lock of the run sees to it), so what that writer finds there is dead.
 
 A disk that takes no more (full, quota, limit on the size of a file) raises DiskFull; the draft is removed, and what was
 there before is still there.
 
-Crash points. Random kills rarely land inside a save, so a test can ask for one: with LEARNPROOF_CRASH_AT="name:count" in
-the environment, the process SIGKILLs itself the count-th time that it passes the point of that name. The points, in the
-order of one publication:
+Crash points. Random kills rarely land inside a save, so a test can ask for one: with LEARNPROOF_CRASH_AT="name:count"
+in the environment, the process SIGKILLs itself the count-th time that it passes the point of that name. The points, in
+the order of one publication:
 
     mid-write         half of a file is written (once per file)
     before-fsync      a file is written and perhaps only in memory (once per file)
@@ -25,7 +25,8 @@ order of one publication:
     after-rename      published, the parent folder not yet fsynced
     during-retention  an old checkpoint is out of sight and not yet deleted
 
-Without the variable a crash point does nothing.
+write_file passes mid-write, before-fsync, before-rename and after-rename as well; passages are counted over the whole
+process. Without the variable a crash point does nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def publish_folder(final: Path, write: Callable[[Draft], None]) -> None:
-    """Let `write` fill a draft, then give it the name `final`, in place of an older folder of that name if there is one."""
+    """Let `write` fill a draft, then give it the name `final`, in place of an older folder of that name."""
     draft = Draft(_draft_place(final))
     aside = replaced_place(final)
     with _explaining_a_full_disk(final, lambda: draft.bytes):
@@ -144,7 +145,7 @@ def replaced_place(final: Path) -> Path:
 
 
 def remove_leftovers(folder: Path) -> list[str]:
-    """Clear away what a killed writer left, and bring back what it had set aside. The caller is the only writer here."""
+    """Clear away what a killed writer left, bring back what it had set aside. The caller is the only writer here."""
     if not folder.is_dir():
         return []
     handled = []

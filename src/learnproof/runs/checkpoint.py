@@ -10,9 +10,9 @@ A shelf holds `step-000010000/` folders of one purpose (`checkpoints/`, `best/`,
 `<group>.safetensors` per group, `state.json`, and MANIFEST.json, written last, with size and sha256 of every file.
 Numbers in state.json that are not finite are written as Python's json writes them (NaN, Infinity) and come back equal.
 
-Reading trusts nothing. Whatever differs from what was written is CheckpointDamaged, and the message names the file and the
-nearest whole checkpoint, with the command that goes on from it. Arrays are compared with what is expected by the header,
-before any of them is allocated. Writing needs the run's lock; reading does not.
+Reading trusts nothing. Whatever differs from what was written is CheckpointDamaged, and the message names the file and
+the nearest whole checkpoint, with the command that goes on from it. Arrays are compared with what is expected by the
+header, before any of them is allocated. Writing needs the run's lock; reading does not.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .. import __version__
 from ..errors import CheckpointDamaged, CheckpointError, CheckpointMismatch
 from . import manifest as manifests
+from .about import package_version
 from .atomic import Draft, crash_point, publish_folder, remove_folder, replaced_place
 from .manifest import Kind, Manifest
 from .tensorfile import Array, Layout, differences, read_arrays, read_header, serialize
@@ -213,7 +213,8 @@ class Shelf:
             files = {_file_name(group): draft.put(_file_name(group), serialize(tensors[group])) for group in tensors}
             files[STATE] = draft.put(STATE, [text])
             crash_point("before-manifest")
-            draft.put(manifests.NAME, [Manifest(step, kind or {}, files, __version__).to_bytes()])
+            writer = package_version("learnproof") or "unknown"
+            draft.put(manifests.NAME, [Manifest(step, kind or {}, files, writer).to_bytes()])
 
         final = self.folder / f"step-{step:09d}"
         publish_folder(final, fill)

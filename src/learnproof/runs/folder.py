@@ -8,9 +8,9 @@
     verdict.json  learning_progress.png  report.html
     .lock                held by the process that trains
 
-A path comes in; a RunFolder goes out, or a RunFolderError that says what is wrong with the path and what to do. A folder that
-is not a run is never written into. The digest in about.json shows a config.toml that was edited by accident; it does
-not stop somebody who edits both.
+A path comes in; a RunFolder goes out, or a RunFolderError that says what is wrong with the path and what to do. A folder
+that is not a run is never written into. The digest in about.json shows a config.toml that was edited by accident; it
+does not stop somebody who edits both.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class RunFolder:
             remove_leftovers(path)
             config = config_toml.encode()
             digest = hashlib.sha256(config).hexdigest()
-            body = {"format": FORMAT, "version": VERSION, "config_sha256": digest, **about}
+            body = {**about, "format": FORMAT, "version": VERSION, "config_sha256": digest}
             write_file(path / "about.json", json.dumps(body, indent=2).encode() + b"\n")
             write_file(path / "config.toml", config)
             sync_folder(path.absolute().parent)
@@ -144,8 +144,8 @@ class RunFolder:
             raise RunFolderError(f"{self.path} is not a run of learnproof: its about.json is somebody else's.")
         if body.get("version") != VERSION:
             raise RunFolderError(
-                f"{self.path} is a run in form {str(body.get('version'))[:20]}; this learnproof knows form {VERSION}. Use "
-                f"the version that wrote it: {str(body.get('learnproof'))[:40]}."
+                f"{self.path} is a run in form {str(body.get('version'))[:20]}; this learnproof knows form {VERSION}. "
+                f"Use the version that wrote it: {str(body.get('learnproof'))[:40]}."
             )
         return body
 

@@ -3,9 +3,9 @@
     {"digest":"…","files":{"weights.safetensors":{"bytes":…,"sha256":"…"}, …},"format":"learnproof checkpoint",
      "kind":{…},"learnproof":"0.1.0","step":10000,"version":1}
 
-Keys are sorted, there is no white space, and `digest` is the sha256 of the same text without it. A reader writes the text
-anew from what it understood and compares: any other byte, anywhere, is refused. The digest protects against damage, not
-against a forger, who can compute it as well; against him there are limits on everything that is read.
+Keys are sorted, there is no white space, and `digest` is the sha256 of the same text without it. A reader writes the
+text anew from what it understood and compares: any other byte, anywhere, is refused. The digest protects against damage,
+not against a forger, who can compute it as well; against him there are limits on everything that is read.
 
 Versions. `format`, `version` and `digest` keep their meaning for ever, so that each version can tell damage from another
 version. A version that is not known here is refused before anything else is read; an older one is carried over by

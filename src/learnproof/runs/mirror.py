@@ -4,10 +4,10 @@
     result = mirror.copy()                                      # after each checkpoint; never raises
     if result.error: ...                                        # shown and noted by the loop, which trains on
 
-The run goes to `<target>/<name of the run folder>/`. The order makes each moment safe: about.json and config.toml, batches,
-evidence.jsonl, then the checkpoints, in each of them MANIFEST.json last, then retention, MANIFEST.json first. So the mirror
-never holds a checkpoint whose evidence is missing, and a half-copied or half-deleted checkpoint has no manifest and is
-refused when somebody resumes from it. A new run never writes over a run that is mirrored there already.
+The run goes to `<target>/<name of the run folder>/`. The order makes each moment safe: about.json and config.toml,
+batches, evidence.jsonl, then the checkpoints, in each of them MANIFEST.json last, then retention, MANIFEST.json first.
+So the mirror never holds a checkpoint whose evidence is missing, and a half-copied or half-deleted checkpoint has no
+manifest and is refused when somebody resumes from it. A new run never writes over a run that is mirrored there already.
 
 Credentials belong into the environment or fsspec's own configuration. Where a URL holds them, no message shows them.
 """
@@ -70,7 +70,10 @@ class Mirror:
                 )
 
     def copy(self) -> MirrorResult:
-        """Bring the mirror up to date. Whatever a backend raises becomes the result's error: training goes on."""
+        """Bring the mirror up to date; to be called when the evidence that the newest checkpoint counts on is flushed.
+
+        Whatever a backend raises becomes the result's error: training goes on.
+        """
         job = _Job()
         try:
             self._copy(job)

@@ -23,7 +23,7 @@ _KNOWN_TOKEN = re.compile(r"\b(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abp]-|
 
 
 def redact_text(text: str) -> str:
-    """Without user and query in URLs, without the values of NAME=value where the name says secret, without known tokens."""
+    """Without user and query in URLs, the value of NAME=value where the name says secret, and known tokens."""
     text = _USER_IN_URL.sub(rf"\g<scheme>{HIDDEN}@", text)
     text = _QUERY_OF_URL.sub(rf"\g<place>?{HIDDEN}", text)
     text = _ASSIGNMENT.sub(_hide_secret_value, text)

@@ -1,13 +1,13 @@
 """Named arrays as one safetensors file, written and read in one strict form.
 
-    put = draft.put("weights.safetensors", serialize(arrays))     # no copy of the arrays is made
-    layout, ... = read_header(file, size)                          # names, shapes and dtypes; nothing large allocated
-    arrays = read_arrays(file, header, digest)                     # each byte read once, hashed, into its final place
+    draft.put("weights.safetensors", serialize(arrays))     # no copy of the arrays is made
+    header = read_header(file, size)                        # names, shapes and dtypes; nothing large allocated
+    arrays = read_arrays(file, header, digest)              # each byte read once, hashed, into its final place
 
-The form is that of the safetensors library, which reads these files too: eight bytes with the length of a JSON header, the
-header, the arrays. It is narrower in what it accepts: compact JSON with one flat entry per array, arrays in the header's
-order without a gap, no metadata. A header is therefore read entry by entry with one pattern instead of a JSON parser:
-nesting, duplicate names and numbers without end are not in the language, and memory stays small whatever the file says.
+The form is that of the safetensors library, which reads these files too: eight bytes with the length of a JSON header,
+the header, the arrays. It is narrower in what it accepts: compact JSON with one flat entry per array, arrays in the
+header's order without a gap, no metadata. A header is therefore read entry by entry with one pattern instead of a JSON
+parser: nesting, duplicate names and endless numbers are not in the language, and memory stays small whatever it says.
 """
 
 from __future__ import annotations
@@ -162,11 +162,12 @@ def _parse_entries(text: bytes) -> tuple[dict[str, tuple[Shape, np.dtype[Any]]],
         if begin != end or stop - begin != math.prod(shape) * CODES[code].itemsize or _too_large(shape):
             raise Refused(f"puts {name!r} of shape {shape} at bytes {begin} to {stop}, which cannot be")
         layout[name] = (shape, CODES[code])
-        at, end = entry.end() + 1, stop
-        if body[at - 1 :] == b"}":
+        at, end = entry.end(), stop
+        if at == len(body) - 1 and body.endswith(b"}"):
             return layout, end
-        if body[at - 1 : at] != b",":
-            raise Refused(f"has a header that is not of the known form, from byte {7 + at} on")
+        if body[at : at + 1] != b",":
+            raise Refused(f"has a header that is not of the known form, from byte {8 + at} on")
+        at += 1
 
 
 def _too_large(shape: Shape) -> bool:

@@ -5,12 +5,13 @@
     trackers.close()
 
 Each is an extra, imported when it is used. Names are SB3's tags and go through unchanged. A tracker decides nothing: one
-that fails is named once, dropped, and training goes on. Where each writes:
+that fails is named once and dropped; training goes on. Where each writes:
 
     tensorboard   <run>/tensorboard/; after a resume, steps later than the checkpoint are struck out
     wandb         <run>/wandb/, never online; each process is a session of its own, in a group of the run's name;
                   `wandb sync` uploads them
-    trackio       trackio's own database on this machine (TRACKIO_DIR, else its default), project "learnproof"
+    trackio       trackio's own database on this machine (TRACKIO_DIR, else its default), project "learnproof"; a
+                  resumed run goes on under its name, and steps done twice are in it twice
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -95,7 +97,11 @@ def open_trackers(
     trackers = Trackers(warn)
     shown = redact_tree(config)
     for name in dict.fromkeys(names):
-        trackers.add(name, lambda name=name: OPENERS[name](folder, shown, resume_step))  # type: ignore[misc]
+        try:
+            trackers.add(name, partial(OPENERS[name], folder, shown, resume_step))
+        except MissingExtra:
+            trackers.close()
+            raise
     return trackers
 
 
@@ -155,6 +161,7 @@ class Trackio:
             import trackio
         except ImportError:
             raise MissingExtra("trackio", "trackio", "Writing metrics for trackio") from None
+        self._finish = trackio.finish
         with _quietly_and_locally():
             self._run = trackio.init(
                 project=PROJECT,
@@ -171,7 +178,7 @@ class Trackio:
 
     def close(self) -> None:
         with _quietly_and_locally():
-            self._run.finish()
+            self._finish()
 
 
 @contextlib.contextmanager

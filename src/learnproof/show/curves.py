@@ -1,7 +1,7 @@
 """Evidence as curves: what the pictures draw, over environment steps.
 
-Evidence may be a stranger's, and a run may have blown up: a value that is no number, or that is too large to draw, becomes
-NaN and its step is kept in `spoilt`, so that a picture can mark the place instead of hiding it.
+Evidence may be a stranger's, and a run may have blown up: a value that is no number, or that is too large to draw,
+becomes NaN and its step is kept in `spoilt`, so that a picture can mark the place instead of hiding it.
 """
 
 from __future__ import annotations

@@ -67,9 +67,10 @@ class Panel:
         self.colours = colours
         self.empty = False
         self.values: list[Array] = []
+        self._spoilt = 0
 
     def name(self, title: str, subtitle: str) -> None:
-        self.axes.set_title(title, loc="left", pad=20, fontweight="bold", fontsize=11.5, color=self.colours.ink)
+        self.axes.set_title(title, loc="left", y=1.0, pad=20, fontweight="bold", fontsize=11.5, color=self.colours.ink)
         self.axes.text(
             0, 1.03, subtitle, transform=self.axes.transAxes, fontsize=9, color=self.colours.faint, va="bottom"
         )
@@ -115,6 +116,9 @@ class Panel:
             self.axes.set_ylim(middle - reach, middle + reach)
         if self.axes.get_yscale() != "linear":
             self.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: figure(value)))
+        if self._spoilt:
+            label = f"not finite ({self._spoilt:,})"
+            self.axes.plot([], [], "x", color=self.colours.mark, markersize=5, label=label)
         _, labels = self.axes.get_legend_handles_labels()
         if labels:
             self.axes.legend(loc="best", frameon=False, fontsize=8.5, labelcolor=self.colours.faint, handlelength=1.6)
@@ -126,6 +130,7 @@ class Panel:
             self.axes.set_ylim(-0.03 * high, 1.02 * high)
 
     def _mark_spoilt(self, source: Curve) -> None:
+        self._spoilt += len(source.spoilt)
         steps = source.spoilt[:: max(1, len(source.spoilt) // 100)]
         self.axes.plot(
             steps,
@@ -134,7 +139,6 @@ class Panel:
             transform=self.axes.get_xaxis_transform(),
             color=self.colours.mark,
             markersize=5,
-            label=f"not finite, {len(source.spoilt):,} times",
         )
 
     def _say_nothing(self) -> None:

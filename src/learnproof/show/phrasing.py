@@ -62,6 +62,11 @@ def whole(value: Any) -> str:
     return UNKNOWN if x is None or not math.isfinite(x) else f"{int(x):,}"
 
 
+def count(things: int, name: str) -> str:
+    """1 update, 2 updates."""
+    return f"{things:,} {name}" if things == 1 else f"{things:,} {name}s"
+
+
 def percent(share: Any) -> str:
     """0.05 -> "5 %", 0.001 -> "0.1 %"."""
     x = number(share)

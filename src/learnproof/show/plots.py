@@ -3,8 +3,8 @@
     weight change    entropy             loss
     gradient norm    episode returns     evaluations, or the environment's own metric
 
-Evidence in, PNG bytes out; equal evidence gives equal bytes. Each panel shows the raw values faintly and a moving mean over
-them, says so where nothing was recorded, and marks each step at which a value was not finite.
+Evidence in, PNG bytes out; equal evidence gives equal bytes. Each panel shows the raw values faintly and a moving mean
+over them, says so where nothing was recorded, and marks each step at which a value was not finite.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -24,7 +25,7 @@ from ..evidence import Evidence
 from ..runs.atomic import write_file
 from .curves import curve, largest, metric_of, of_episodes, of_evaluations, of_updates, thinned
 from .panel import THEMES, Panel, Theme, drawable, style
-from .phrasing import figure, number
+from .phrasing import count, figure, number
 from .verdict_reading import VerdictView, read_verdict
 
 GRADIENT_LIMIT = 100.0
@@ -130,8 +131,8 @@ def _title(sheet: Figure, evidence: Evidence, view: VerdictView | None, colours:
     name = drawable(run.environment, 60)
     sheet.text(0.02, 0.955, name, fontsize=16, fontweight="bold", color=colours.ink, va="center")
     learnt = f"{drawable(run.algorithm, 20)} · seed {drawable(run.seed, 20)}"
-    counts = f"{len(evidence.updates):,} updates · {len(evidence.episodes):,} episodes"
-    faults = " · red line: a fault stopped an update" if evidence.faults else ""
+    counts = f"{count(len(evidence.updates), 'update')} · {count(len(evidence.episodes), 'episode')}"
+    faults = " · red line: a fault" if evidence.faults else ""
     sheet.text(0.02, 0.915, f"{learnt} · {counts}{faults}", fontsize=10, color=colours.faint, va="center")
     verdict = drawable(view.verdict, 20) if view is not None else "not judged yet"
     colour = colours.verdicts.get(verdict, colours.faint)
@@ -153,9 +154,12 @@ def _same_steps(panels: list[Panel], evidence: Evidence) -> None:
     for panel in panels:
         for step in curve((fault.step, 0) for fault in evidence.faults[:20]).x:
             panel.axes.axvline(step, color=panel.colours.mark, linewidth=1)
-    limits = [panel.axes.get_xlim() for panel in panels]
+    steps = np.concatenate([panel.axes.dataLim.intervalx for panel in panels] or [[]])
+    steps = steps[np.isfinite(steps)]
+    low, high = (steps.min(), steps.max()) if len(steps) else (0.0, 1.0)
+    air = 0.03 * (high - low) or 1.0
     for panel in panels:
-        panel.axes.set_xlim(min(low for low, _ in limits), max(high for _, high in limits))
+        panel.axes.set_xlim(low - air, high + air)
         panel.axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         panel.axes.xaxis.set_major_formatter(FuncFormatter(_steps))
 

@@ -6,9 +6,9 @@
         display.phase("proving: trained policy on 100 fresh seeds 40/100")
 
 `update` may be called as often as one likes: the table is redrawn at most four times a second, and a line is printed
-at most every five seconds and at each evaluation. Speed and time left are worked out here, from the steps seen and
-the clock; no clock is read anywhere else for this. A display never stops a training: where stdout is closed it is
-silent.
+at most every five seconds and at each evaluation. The figures of a training appear with the first `update`; a display
+that is only told phases shows only those. Speed and time left are worked out here, from the steps seen and the clock;
+no clock is read anywhere else for this. A display never stops a training: where stdout is closed it is silent.
 """
 
 from __future__ import annotations
@@ -166,8 +166,10 @@ class LiveDisplay(Display):
 
     def __rich__(self) -> RenderableType:
         wide = self.console.width >= NARROW_COLUMNS
-        parts: list[RenderableType] = [self._bar(), self._figures(wide), self._checks(wide)]
-        if self._phase:
+        parts: list[RenderableType] = []
+        if self.status != Status():
+            parts += [self._bar(), self._figures(wide), self._checks(wide)]
+        if self._phase or not parts:
             parts.append(Text(self._phase, style="cyan", no_wrap=True, overflow="ellipsis"))
         title = Text(self.title, style="bold", no_wrap=True, overflow="ellipsis")
         return Panel(Group(*parts), title=title, title_align="left", border_style="dim", padding=(0, 1))
@@ -228,12 +230,7 @@ class PlainDisplay(Display):
         self._phase_kind = ""
 
     def __enter__(self) -> PlainDisplay:
-        glyphs = self._glyphs
-        self._print(f"{self.title}: {whole(self.total_steps)} steps")
-        self._print(
-            f"checks in this order: {', '.join(CHECKS.values())} "
-            f"({glyphs.passed} holds, {glyphs.failed} does not, {glyphs.unknown} too early to tell)"
-        )
+        self._print(self.title)
         return self
 
     def __exit__(
@@ -258,6 +255,8 @@ class PlainDisplay(Display):
         now = self._clock()
         if not at_once and now - self._printed_at < LINE_SECONDS:
             return
+        if self._printed == Status():
+            self._explain_checks()
         self._printed_at, self._printed = now, self.status
         status = self.status
         share = f" ({100 * (status.step or 0) // max(1, self.total_steps)} %)"
@@ -276,6 +275,13 @@ class PlainDisplay(Display):
         if (left := self.pace.seconds_left(self.total_steps)) is not None:
             parts.append(f"{span(left)} left")
         self._print(f" {self._glyphs.joint} ".join(parts))
+
+    def _explain_checks(self) -> None:
+        glyphs = self._glyphs
+        self._print(
+            f"checks in this order: {', '.join(CHECKS.values())} "
+            f"({glyphs.passed} holds, {glyphs.failed} does not, {glyphs.unknown} too early to tell)"
+        )
 
     def _print_what_is_due(self) -> None:
         if self.status != self._printed:

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from ..evidence import Evidence
 from ..runs.atomic import write_file
 from .curves import mean, module_names, of_episodes, of_module
-from .phrasing import figure, interval, number, p_value, percent, printable, signed, whole
+from .phrasing import count, figure, interval, number, p_value, percent, printable, signed, whole
 from .plots import learning_progress_png
 from .small_charts import curve_chart, performance_chart
 from .verdict_reading import CHECKLIST, STATUS_WORDS, read_verdict, shown
@@ -33,17 +33,17 @@ MAX_SETTINGS_CHARACTERS = 50_000
 
 MEANINGS = {
     "proven": (
-        "Two things were established. First, the trained policy beats the policy this run started with and a random one, on "
-        "the same fresh seeds. Second, the updates that changed it were inspected and did what a right update does. Luck "
-        "alone can give the first; only learning gives both."
+        "Two things were established. First, the trained policy beats the policy this run started with and a random "
+        "one, on the same fresh seeds. Second, the updates that changed it were inspected and did what a right update "
+        "does. Luck alone can give the first; only learning gives both."
     ),
     "broken": (
-        "At least one check found a defect in how this run trains. The scores below may look fine all the same: a defect "
-        "counts even where the return rises. Start with the first failed check; the others often follow from it."
+        "At least one check found a defect in how this run trains. The scores below may look fine all the same: a "
+        "defect counts even where the return rises. Start with the first failed check; the others often follow from it."
     ),
     "unproven": (
-        "Nothing is wrong that could be seen, and nothing is proven either. This is not a bad mark: it says which evidence is "
-        "still missing, and how much more of it would settle the question."
+        "Nothing is wrong that could be seen, and nothing is proven either. This is not a bad mark: it says which "
+        "evidence is still missing, and how much more of it would settle the question."
     ),
 }
 POLICIES = {"initial": "untrained policy", "random": "random policy"}
@@ -102,7 +102,7 @@ def render_report(
     return _template().render(
         view=view,
         verdict_class=view.verdict if view.verdict in MEANINGS else "unknown",
-        meaning=MEANINGS.get(view.verdict, ""),
+        meaning=MEANINGS.get(view.verdict, "") if view.by_comparison or view.verdict != "proven" else "",
         title=printable(run.environment, 120),
         subtitle=_subtitle(evidence),
         performance_chart=performance_chart(view.performance) if view.performance else None,
@@ -114,7 +114,7 @@ def render_report(
         modules=[_module_card(evidence, name) for name in modules[:MODULES_SHOWN]],
         modules_left_out=max(0, len(modules) - MODULES_SHOWN),
         evaluations=_evaluation_rows(evidence),
-        evaluations_count=len(evidence.evaluations),
+        evaluations_count=count(len(evidence.evaluations), "evaluation"),
         episodes=_episode_summary(evidence),
         happenings=_happenings(evidence),
         about=_flat(about or {}),
@@ -132,7 +132,7 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     filters = {"figure": figure, "signed": signed, "whole": whole, "percent": percent, "p_value": p_value}
-    environment.filters.update(filters, shown=_shown_figure)
+    environment.filters.update(filters)
     environment.globals["interval"] = interval
     return environment.get_template("report.html")
 
@@ -143,8 +143,8 @@ def _subtitle(evidence: Evidence) -> str:
     steps = [number(update.step) for update in evidence.updates[-1:]]
     steps += [number(episode.step) for episode in evidence.episodes[-1:]]
     parts.append(f"{whole(max((step for step in steps if step is not None), default=0))} steps")
-    parts.append(f"{len(evidence.updates):,} updates")
-    parts.append(f"{len(evidence.episodes):,} training episodes")
+    parts.append(count(len(evidence.updates), "update"))
+    parts.append(count(len(evidence.episodes), "training episode"))
     return " · ".join(parts)
 
 
@@ -153,7 +153,7 @@ def _module_card(evidence: Evidence, name: str) -> ModuleCard:
     sizes = [number(size) or 0.0 for key, size in parameters.items() if str(key).split(".")[0] == name]
     return ModuleCard(
         name=printable(name, 80),
-        numbers=f"{whole(sum(sizes))} numbers in {len(sizes)} tensors" if sizes else "",
+        numbers=f"{whole(sum(sizes))} numbers in {count(len(sizes), 'tensor')}" if sizes else "",
         weight_change=curve_chart(
             of_module(evidence, name, "weight_change"), f"weight change of {printable(name, 80)}"
         ),
@@ -226,11 +226,6 @@ def _settings(toml: str | None) -> str:
     """The settings keep their lines; each line is made harmless by itself."""
     lines = (toml or "")[:MAX_SETTINGS_CHARACTERS].splitlines()
     return "\n".join(" " * (len(line) - len(line.lstrip())) + printable(line) for line in lines)
-
-
-def _shown_figure(value: Any) -> str:
-    """A figure of a finding: a number with few digits, anything else as it is."""
-    return figure(value) if number(value) is not None else shown(value)
 
 
 def _data_uri(png: bytes) -> str:

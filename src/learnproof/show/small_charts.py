@@ -1,7 +1,7 @@
-"""Small drawings for the report as inline SVG: a curve, and scores with their differences and intervals.
+"""Small drawings for the report as inline SVG: a curve, and scores with their leads and intervals.
 
-Their colours are classes that report.html defines for light and dark, so nothing here names a colour. All text goes through
-markupsafe's escaping.
+Their colours are classes that report.html defines for light and dark, so nothing here names a colour. All text goes
+through markupsafe's escaping.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def curve_chart(source: Curve, name: str) -> Markup:
 
 
 def performance_chart(performance: Performance) -> Markup:
-    """Three scores on one axis; below, each difference with its interval against zero."""
+    """Three scores on one axis; below, each lead with its interval against zero."""
     names = {"initial": "untrained", "random": "random"}
     scores = [(names[one.against], one.score, "dot") for one in reversed(performance.comparisons)]
     scores.append(("trained", performance.trained, "dot strong"))
@@ -73,26 +73,27 @@ def performance_chart(performance: Performance) -> Markup:
                 rows.append(Markup('<circle class="{}" cx="{:.1f}" cy="{}" r="6"/>').format(kind, across(score), y))
             rows.append(_value(figure(score), y))
             y += 30
-    differences = [one for one in performance.comparisons if one.difference is not None]
-    ends = [v for one in differences for v in (one.difference, one.low, one.high) if v is not None and math.isfinite(v)]
-    if differences and ends:
+    leads = [one for one in performance.comparisons if one.lead is not None]
+    ends = [v for one in leads for v in (one.lead, one.low, one.high) if v is not None and math.isfinite(v)]
+    if leads and ends:
         y += 10
         across = Scale(*_room(min(0.0, *ends), max(0.0, *ends)), 150, 640)
         zero, top = across(0.0), y - 12
-        for one in differences:
+        for one in leads:
             rows.append(_label(f"over {names[one.against]}", y))
             rows.append(_ruled(y))
             if one.low is not None and one.high is not None:
                 low, high = (min(max(across(end), 150), 640) for end in (one.low, one.high))
                 bar = '<rect class="interval" x="{:.1f}" y="{}" width="{:.1f}" height="12" rx="6"/>'
                 rows.append(Markup(bar).format(low - 6, y - 6, high - low + 12))
-            if one.difference is not None and math.isfinite(one.difference):
+            if one.lead is not None and math.isfinite(one.lead):
                 dot = '<circle class="dot strong" cx="{:.1f}" cy="{}" r="5"/>'
-                rows.append(Markup(dot).format(across(one.difference), y))
-            rows.append(_value(signed(one.difference), y))
+                rows.append(Markup(dot).format(across(one.lead), y))
+            rows.append(_value(signed(one.lead), y))
             y += 30
-        line = '<line class="zero" x1="{z:.1f}" y1="{}" x2="{z:.1f}" y2="{}"/><text class="mid" x="{z:.1f}" y="{}">0</text>'
-        rows.append(Markup(line).format(top, y - 16, y - 2, z=zero))
+        line = '<line class="zero" x1="{z:.1f}" y1="{}" x2="{z:.1f}" y2="{}"/>'
+        rows.append(Markup(line).format(top, y - 16, z=zero))
+        rows.append(Markup('<text class="mid" x="{:.1f}" y="{}">0</text>').format(zero, y - 2))
         y += 6
     label = f"scores of the random, untrained and trained policy in {performance.metric}"
     return Markup('<svg viewBox="0 0 760 {}" role="img" aria-label="{}">{}</svg>').format(

@@ -7,11 +7,12 @@ whatever is missing or of the wrong type becomes None or an empty list: a report
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .phrasing import number, printable
+from .phrasing import figure, number, printable
 
 CHECKLIST = {
     "weights_changing": "Do the weights move away from where they started?",
@@ -22,6 +23,7 @@ CHECKLIST = {
 }
 """The five classic checks and what each asks."""
 
+MAX_FIGURE_CHARACTERS = 300
 STATUS_ORDER = ("fail", "waived", "undecided", "pass", "not_applicable")
 STATUS_WORDS = {
     "fail": "failed",
@@ -37,8 +39,10 @@ class Comparison:
     """The trained policy against one other, on the same seeds."""
 
     against: str
+    """initial or random."""
     score: float | None
-    difference: float | None
+    lead: float | None
+    """How much better the trained policy is; where only the difference is told, trained minus other."""
     low: float | None
     high: float | None
     p_value: float | None
@@ -49,11 +53,13 @@ class Performance:
     metric: str
     mode: str | None
     """deterministic or sampled."""
+    lower_is_better: bool
     trained: float | None
     comparisons: tuple[Comparison, ...]
     """Against the run's own untrained policy first, then against random play."""
     episodes: float | None
-    notes: tuple[str, ...]
+    confidence: float | None
+    """Of the intervals."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class Finding:
     """fail, waived, undecided, pass or not_applicable."""
     question: str
     summary: str
-    figures: tuple[tuple[str, Any], ...]
+    figures: tuple[tuple[str, str], ...]
     where: str
     cause: str
     advice: str
@@ -74,8 +80,9 @@ class Finding:
 @dataclass(frozen=True)
 class Mechanism:
     passed: tuple[str, ...]
-    inspected: float | None
+    updates_inspected: float | None
     updates: float | None
+    gradient_steps_inspected: float | None
 
 
 @dataclass(frozen=True)
@@ -100,14 +107,21 @@ class VerdictView:
         return tuple(finding for finding in self.findings if finding.status in wanted)
 
     @property
+    def by_comparison(self) -> bool:
+        """Whether the verdict rests on the comparison of policies; in the profile `classic` it does not."""
+        return any(finding.check == "performance" for finding in self.findings)
+
+    @property
     def why(self) -> str:
-        """The verdict in one sentence, from what it rests on."""
+        """The verdict in a sentence or two, from what it rests on."""
         match self.verdict:
-            case "proven":
+            case "proven" if self.by_comparison:
                 return (
                     "The trained policy is better than the untrained one it started from and than random play, "
                     "and the updates that made it better were seen to work."
                 )
+            case "proven":
+                return "Every rule of the chosen profile holds."
             case "broken":
                 failed = self.with_status("fail")
                 if not failed:
@@ -115,8 +129,15 @@ class VerdictView:
                 first = _sentence(f"The check {failed[0].check} found a defect. {failed[0].summary}".strip())
                 return first if len(failed) == 1 else f"{first} Checks that failed besides: {len(failed) - 1}."
             case "unproven":
-                first = _sentence(self.missing[0].split(". ")[0]) if self.missing else "What is missing was not said."
-                return f"No defect was found, but learning is not established. {first}"
+                better = any(finding.check == "performance" for finding in self.with_status("pass"))
+                if self.by_comparison and not better:
+                    return (
+                        "No defect was found, but the trained policy is not shown to be better than both the untrained "
+                        "one it started from and random play."
+                    )
+                if better:
+                    return "The trained policy is better, but too little was seen of the updates that made it so."
+                return "No defect was found, but learning is not established."
         return "This verdict is of a kind that is not known here."
 
 
@@ -130,14 +151,15 @@ def read_verdict(verdict: Mapping[str, Any]) -> VerdictView:
         verdict=_text(verdict.get("verdict")) or "unknown",
         error_rate=number(verdict.get("error_rate")),
         accusation_rate=number(verdict.get("accusation_rate")),
-        performance=_performance(_mapping(verdict.get("performance"))),
+        performance=_performance(_mapping(verdict.get("performance")), _performance_figures(verdict)),
         findings=tuple(findings),
         mechanism=Mechanism(
             passed=_texts(mechanism.get("passed")),
-            inspected=number(mechanism.get("inspected")),
+            updates_inspected=number(mechanism.get("updates_inspected")),
             updates=number(mechanism.get("updates")),
+            gradient_steps_inspected=number(mechanism.get("gradient_steps_inspected")),
         ),
-        missing=_texts(verdict.get("missing")),
+        missing=_missing(verdict, mechanism),
         waived=waived,
         controls=tuple(_control(item) for item in _list(verdict.get("controls"))),
         checklist=tuple((name, _truth(checklist.get(name))) for name in CHECKLIST),
@@ -154,36 +176,54 @@ def shown(value: Any) -> str:
     return printable(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _performance(body: Mapping[str, Any]) -> Performance | None:
+def _missing(verdict: Mapping[str, Any], mechanism: Mapping[str, Any]) -> tuple[str, ...]:
+    """As the verdict says it; where it does not, what its findings on performance and mechanism lack."""
+    if "missing" in verdict or verdict.get("verdict") == "proven":
+        return _texts(verdict.get("missing"))
+    found = [_mapping(item) for item in _list(verdict.get("findings"))]
+    lacking = [item for item in found if item.get("check") == "performance" and item.get("status") != "pass"]
+    sentences = [f"{_text(item.get('summary'))} {_text(item.get('advice'))}".strip() for item in lacking]
+    return (*sentences, *_texts(mechanism.get("missing")))
+
+
+def _performance_figures(verdict: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The finding on performance tells both comparisons; verdict["performance"] only the harder of the two."""
+    for finding in map(_mapping, _list(verdict.get("findings"))):
+        if finding.get("check") == "performance":
+            return _mapping(finding.get("figures"))
+    return {}
+
+
+def _performance(body: Mapping[str, Any], figures: Mapping[str, Any]) -> Performance | None:
     if not body:
         return None
     return Performance(
         metric=_text(body.get("metric")) or "return",
-        mode=_text(body.get("mode")) or None,
+        mode=_text(figures.get("mode")) or None,
+        lower_is_better=figures.get("higher_is_better") is False,
         trained=number(body.get("trained")),
-        comparisons=tuple(_comparison(body, against) for against in ("initial", "random")),
+        comparisons=tuple(
+            _comparison(body, _mapping(figures.get(f"against_{other}")), other) for other in ("initial", "random")
+        ),
         episodes=number(body.get("episodes")),
-        notes=_texts(body.get("notes")),
+        confidence=number(figures.get("interval_confidence")),
     )
 
 
-def _comparison(body: Mapping[str, Any], against: str) -> Comparison:
-    """`difference`, `interval` and `p_value` are one value (against the untrained policy) or one for each policy."""
-
-    def part(name: str) -> Any:
-        value = body.get(name)
-        return value.get(against) if isinstance(value, Mapping) else (value if against == "initial" else None)
-
-    bounds = _list(part("interval"))
+def _comparison(body: Mapping[str, Any], told: Mapping[str, Any], other: str) -> Comparison:
+    score = number(body.get(other))
+    if not told:
+        trained, difference = number(body.get("trained")), number(body.get("difference"))
+        if trained is None or score is None or difference is None:
+            return Comparison(other, score, None, None, None, None)
+        if not math.isclose(trained - score, difference, rel_tol=1e-6, abs_tol=1e-9):
+            return Comparison(other, score, trained - score, None, None, None)
+        told = {**body, "lead": difference}
+    bounds = _list(told.get("interval"))
     low, high = (number(bounds[0]), number(bounds[1])) if len(bounds) == 2 else (None, None)
-    return Comparison(
-        against=against,
-        score=number(body.get(against)),
-        difference=number(part("difference")),
-        low=low,
-        high=high,
-        p_value=number(part("p_value")),
-    )
+    if low is None or high is None:
+        low = high = None
+    return Comparison(other, score, number(told.get("lead")), low, high, number(told.get("p_value")))
 
 
 def _finding(item: Any, waived: Mapping[str, str]) -> Finding:
@@ -194,19 +234,32 @@ def _finding(item: Any, waived: Mapping[str, str]) -> Finding:
         status = "undecided"
     if status == "fail" and check in waived:
         status = "waived"
-    figures = body.get("figures")
-    pairs = _mapping(figures).items() if isinstance(figures, Mapping) else enumerate(_list(figures), start=1)
     return Finding(
         check=check,
         status=status,
         question=_text(body.get("question")),
         summary=_text(body.get("summary")),
-        figures=tuple((_text(name), value) for name, value in pairs),
+        figures=tuple(_figures(_mapping(body.get("figures")))),
         where=_text(body.get("where")),
         cause=_text(body.get("cause")),
         advice=_text(body.get("advice")),
         waiver=waived.get(check, "") if status == "waived" else "",
     )
+
+
+def _figures(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in body.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{_text(name)}.{_text(inner)}", _figure(its)) for inner, its in value.items())
+        else:
+            yield _text(name), _figure(value)
+
+
+def _figure(value: Any) -> str:
+    """Numbers with few digits, alone or in a list; anything else as it is."""
+    if isinstance(value, (list, tuple)) and value and all(number(item) is not None for item in value):
+        return printable("[" + ", ".join(figure(item) for item in value) + "]", MAX_FIGURE_CHARACTERS)
+    return figure(value) if number(value) is not None else printable(shown(value), MAX_FIGURE_CHARACTERS)
 
 
 def _waived(value: Any) -> tuple[tuple[str, str], ...]:

@@ -64,21 +64,22 @@ class Sheet:
             return
         how = [f"{whole(performance.episodes)} fresh episodes"] if performance.episodes is not None else []
         how += [f"{performance.mode} policy"] if performance.mode else []
+        how += ["lower is better"] if performance.lower_is_better else []
         self._heading("Performance", f"{performance.metric}{', ' if how else ''}{', '.join(how)}")
         table = self._grid(4)
         for comparison in reversed(performance.comparisons):
             table.add_row(f"{POLICIES[comparison.against]} policy", figure(comparison.score), "", "")
         table.add_row(Text("trained policy", style="bold"), Text(figure(performance.trained), style="bold"), "", "")
+        level = f"{percent(performance.confidence)} " if performance.confidence is not None else ""
         for comparison in performance.comparisons:
-            if comparison.difference is None:
+            if comparison.lead is None:
                 continue
-            bounds = f"interval {interval(comparison.low, comparison.high)}" if comparison.low is not None else ""
+            bounds = (
+                f"{level}interval {interval(comparison.low, comparison.high)}" if comparison.low is not None else ""
+            )
             chance = p_value(comparison.p_value) if comparison.p_value is not None else ""
-            difference = signed(comparison.difference)
-            table.add_row(f"trained over {POLICIES[comparison.against]}", difference, bounds, chance)
-        self._print(Padding(table, (0, 0, 0, 2), expand=False))
-        for note in performance.notes:
-            self._bullet(note)
+            table.add_row(f"lead over {POLICIES[comparison.against]}", signed(comparison.lead), bounds, chance)
+        self._indented(table)
 
     def findings(self) -> None:
         view = self.view
@@ -102,11 +103,11 @@ class Sheet:
         for finding in view.with_status("fail", "waived", "undecided", "pass"):
             sign, style = _sign(finding, self.glyphs)
             table.add_row(Text(sign, style=style), Text(finding.check, style=style), _body(finding))
-        self._print(Padding(table, (0, 0, 0, 2), expand=False))
+        self._indented(table)
         if skipped := view.with_status("not_applicable"):
             names = ", ".join(finding.check for finding in skipped)
             text = Text(f"{self.glyphs.skipped} did not apply here: {names}", style="dim")
-            self._print(Padding(text, (0, 0, 0, 2), expand=False))
+            self._indented(text)
 
     def missing(self) -> None:
         if self.view.missing:
@@ -128,25 +129,25 @@ class Sheet:
 
     def mechanism(self) -> None:
         mechanism = self.view.mechanism
-        if mechanism.inspected is None and not mechanism.passed:
+        if mechanism.updates_inspected is None and not mechanism.passed:
             return
         self._heading("Mechanism", "does an update do what it should?")
         names = f": {', '.join(mechanism.passed)}" if mechanism.passed else ""
-        looked = f"{whole(mechanism.inspected)} of {whole(mechanism.updates)} updates inspected"
-        self._print(
-            Padding(Text(f"{len(mechanism.passed)} checks passed{names}; {looked}."), (0, 0, 0, 2), expand=False)
-        )
+        looked = f"{whole(mechanism.updates_inspected)} of {whole(mechanism.updates)} updates inspected"
+        self._indented(Text(f"{len(mechanism.passed)} passed{names}; {looked}."))
 
     def checklist(self) -> None:
         if all(holds is None for _, holds in self.view.checklist):
             return
-        self._heading("Checklist", "the five classic rules")
+        missed = any(holds is False for _, holds in self.view.checklist)
+        caution = f"; {self.glyphs.failed} can also mean too few records" if missed else ""
+        self._heading("Checklist", f"the five classic rules{caution}")
         table = Table.grid(padding=(0, 1))
         for name, holds in self.view.checklist:
             sign = {True: self.glyphs.passed, False: self.glyphs.failed, None: self.glyphs.unknown}[holds]
             style = {True: "green", False: "yellow", None: "dim"}[holds]
             table.add_row(Text(sign, style=style), Text(name), Text(CHECKLIST[name], style="dim"))
-        self._print(Padding(table, (0, 0, 0, 2), expand=False))
+        self._indented(table)
 
     def places(self, folder: Path | None) -> None:
         view = self.view
@@ -169,7 +170,7 @@ class Sheet:
     def _bullet(self, text: str) -> None:
         row = Table.grid(padding=(0, 1))
         row.add_row(self.glyphs.joint, Text(text))
-        self._print(Padding(row, (0, 0, 0, 2), expand=False))
+        self._indented(row)
 
     def _grid(self, columns: int) -> Table:
         table = Table.grid(padding=(0, 2))
@@ -179,16 +180,21 @@ class Sheet:
             table.add_column()
         return table
 
+    def _indented(self, what: RenderableType) -> None:
+        self._print(Padding(what, (0, 0, 0, 2), expand=False))
+
     def _print(self, what: RenderableType) -> None:
         self.console.print(what, width=self.width)
 
 
 def _body(finding: Finding) -> Text:
-    """The summary; for what failed also where, why and what to do, in full."""
+    """The summary; for what failed also where, why and what to do, in full; for what is undecided what to do."""
     text = Text(finding.summary)
-    if finding.status != "fail":
-        return text
-    for label, value in (("where", finding.where), ("cause", finding.cause), ("advice", finding.advice)):
+    parts = {
+        "fail": (("where", finding.where), ("cause", finding.cause), ("advice", finding.advice)),
+        "undecided": (("advice", finding.advice),),
+    }
+    for label, value in parts.get(finding.status, ()):
         if value:
             text.append(f"\n{label}: ", style="bold")
             text.append(value)

@@ -255,7 +255,7 @@ class Trainer:
         if self.mirror is not None:
             copied = self.mirror.copy()
             if copied.error is not None:
-                self.display.say(f"The mirror was not written at step {step}: {copied.error}", "warning")
+                self.display.say(copied.error, "warning")
 
     def _finish(self, stop: Stop) -> None:
         """Evaluate once more, restore the best policy, and close the books."""

@@ -34,7 +34,7 @@ def test_a_package_that_is_not_installed_has_no_version():
 
 def test_the_room_starts_without_torch_or_an_extra():
     code = (
-        "import sys, learnproof.runs, learnproof.runs.about as a; from pathlib import Path; a.describe_run(0, [], Path());"
+        "import sys, pathlib, learnproof.runs, learnproof.runs.about as a; a.describe_run(0, [], pathlib.Path());"
         "print([m for m in ('torch', 'numba', 'gymnasium', 'fsspec', 'tensorboard', 'wandb') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

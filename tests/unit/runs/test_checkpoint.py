@@ -1,4 +1,4 @@
-"""Checkpoints come back as written, the newest stay, and whatever differs by a bit is refused with the one before offered."""
+"""Checkpoints come back as written, the newest stay, and a flipped bit is refused with the one before offered."""
 
 from __future__ import annotations
 

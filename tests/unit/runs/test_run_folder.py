@@ -32,6 +32,11 @@ def test_a_created_run_opens_with_the_same_settings(run):
     assert sorted(os.listdir(run.path)) == [".lock", "about.json", "config.toml"]
 
 
+def test_what_is_said_about_a_run_cannot_displace_its_marks(tmp_path):
+    run = RunFolder.create(tmp_path / "x", CONFIG, {"format": "other", "version": 9, "config_sha256": ""})
+    RunFolder.open(run.path)
+
+
 def test_everything_has_its_place(run):
     places = [run.config, run.about, run.evidence, run.samples, run.timing, run.verdict, run.picture, run.report]
     shelves = [run.checkpoints(keep=7), run.best, run.initial]
@@ -170,10 +175,9 @@ from learnproof.runs.folder import RunFolder
 with RunFolder.open(Path(sys.argv[1])).lock():
     if sys.argv[2] == "fork":
         import os
-        child = os.fork()
-        if child == 0:
+        if os.fork():
             time.sleep(60)
-        print(child, flush=True)
+        print(os.getpid(), flush=True)
     print("locked", flush=True)
     time.sleep(60)
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from learnproof.show.phrasing import UNKNOWN, figure, number, p_value, percent, printable, signed, span, whole
+from learnproof.show.phrasing import UNKNOWN, count, figure, number, p_value, percent, printable, signed, span, whole
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,14 @@ def test_shares_and_spans_read_as_people_say_them() -> None:
     assert [span(8), span(200), span(7_500), span(200_000)] == ["8 s", "3 min 20 s", "2 h 05 min", "2 days 7 h"]
     assert [span(None), span(float("inf")), span(-1)] == [UNKNOWN] * 3
     assert [whole(84_000.7), whole(float("nan"))] == ["84,000", UNKNOWN]
+
+
+def test_one_thing_is_not_several() -> None:
+    assert [count(0, "update"), count(1, "update"), count(1_200, "update")] == [
+        "0 updates",
+        "1 update",
+        "1,200 updates",
+    ]
 
 
 def test_numbers_too_large_for_a_float_are_not_known() -> None:

@@ -61,7 +61,8 @@ def test_not_a_terminal_gives_plain_lines_with_every_figure() -> None:
         display.update(STATUS)
     lines = stream.getvalue().splitlines()
     assert "\x1b" not in stream.getvalue()
-    assert lines[0] == "CartPole-v1, ppo: 10,000 steps"
+    assert lines[0] == "CartPole-v1, ppo"
+    assert lines[1].startswith("checks in this order: weights, gradients, entropy, loss, performance (✓ holds,")
     assert lines[-1] == (
         "step 5,000 of 10,000 (50 %) · return 212.3 · best evaluation 321.5 · entropy 0.512 "
         "· learning rate 3e-4 · checks ✓✗···"
@@ -100,7 +101,7 @@ def test_lines_are_never_wrapped_and_always_flushed() -> None:
     with open_display(10, "x" * 150, Console(file=stream, width=40)) as display:
         display.say("a long warning " * 10, kind="warning")
     lines = stream.getvalue().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 2
     assert stream.flushes >= len(lines)
 
 
@@ -167,13 +168,23 @@ def test_the_table_fits_any_width(width: int) -> None:
     assert all(len(line) <= width for line in table.splitlines())
 
 
-def test_nothing_known_yet_is_shown_as_nothing_known() -> None:
+def test_what_is_not_known_yet_is_shown_as_not_known() -> None:
     display, _ = live(Clock())
     with display:
-        display.update(Status())
+        display.update(Status(step=0))
         table = table_of(display)
-    assert "– of 10,000" in table
-    assert table.count("·") >= len(CHECKS)
+    assert "0 of 10,000" in table
+    assert "– steps/s" in table
+    assert table.count("·") == len(CHECKS)
+
+
+def test_work_without_training_shows_its_phases_only() -> None:
+    for display, stream in (plain(Clock()), live(Clock())):
+        with display:
+            display.phase("proving: trained policy 0/100")
+        assert "proving: trained policy" in stream.getvalue()
+        assert "checks" not in stream.getvalue()
+        assert "10,000" not in stream.getvalue()
 
 
 def test_the_table_is_redrawn_at_most_four_times_a_second() -> None:

@@ -7,15 +7,16 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
-from sample_run import verdict
+from sample_run import compared, verdict
 
 from learnproof.show.curves import Curve, curve
 from learnproof.show.small_charts import curve_chart, performance_chart
 from learnproof.show.verdict_reading import Performance, read_verdict
 
 
-def performance(**changes: object) -> Performance:
-    made = read_verdict(verdict("proven", performance={**verdict("proven")["performance"], **changes})).performance
+def performance(scores: dict[str, object] | None = None, **figures: object) -> Performance:
+    body = {**verdict("proven")["performance"], **(scores or {})}
+    made = read_verdict(verdict("proven", performance=body, findings=[compared(**figures)])).performance
     assert made is not None
     return made
 
@@ -49,7 +50,7 @@ def test_no_value_at_all_is_said_in_words() -> None:
 
 def test_a_name_is_escaped() -> None:
     assert "<script>" not in curve_chart(curve(enumerate([1.0, 2.0])), "<script>alert(1)</script>")
-    assert "<script>" not in performance_chart(performance(metric="<script>"))
+    assert "<script>" not in performance_chart(performance({"metric": "<script>"}))
 
 
 def test_scores_lie_in_their_order_and_an_interval_beside_zero_stays_beside_it() -> None:
@@ -61,18 +62,22 @@ def test_scores_lie_in_their_order_and_an_interval_beside_zero_stays_beside_it()
     assert all(float(bar.attrib["x"]) > zero for bar in drawn.findall("rect"))
 
 
+UNKNOWN_BOUNDS = {"lead": 5.0, "interval": ["-inf", "inf"], "p_value": 0.5}
+NO_LEAD = {"lead": 0.0, "interval": [0.0, 0.0], "p_value": 1.0}
+
+
 @pytest.mark.parametrize(
-    "changes",
+    "made",
     [
-        {"interval": {"initial": ["-inf", "inf"], "random": [1.0, "inf"]}},
-        {"difference": None, "interval": None, "p_value": None},
-        {"initial": None, "random": "nan", "trained": None},
-        {"initial": 1.0, "random": 1.0, "trained": 1.0, "difference": {"initial": 0.0, "random": 0.0}},
-        {"difference": 3.0, "interval": [1.0, 5.0], "p_value": 0.01},
+        performance(against_initial=UNKNOWN_BOUNDS, against_random={"lead": 1.0, "interval": [1.0, "inf"]}),
+        performance(against_initial=None, against_random=None),
+        performance({"difference": None}, against_initial={}, against_random={}),
+        performance({"initial": None, "random": "nan", "trained": None}),
+        performance({"initial": 1.0, "random": 1.0, "trained": 1.0}, against_initial=NO_LEAD, against_random=NO_LEAD),
     ],
 )
-def test_a_comparison_of_which_little_is_known_is_drawn_too(changes: dict[str, object]) -> None:
-    drawn = performance_chart(performance(**changes))
+def test_a_comparison_of_which_little_is_known_is_drawn_too(made: Performance) -> None:
+    drawn = performance_chart(made)
     ElementTree.fromstring(drawn)
     assert "nan" not in drawn.replace("not a number", "")
     assert "inf" not in drawn.replace("infinite", "")

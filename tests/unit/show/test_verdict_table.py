@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
-from sample_run import finding, verdict
+from sample_run import compared, finding, healthy, verdict
 
+from learnproof.proof.performance import PairedScores
+from learnproof.proof.verdict import judge
 from learnproof.show.verdict_reading import read_verdict
 from learnproof.show.verdict_table import print_verdict
 
@@ -30,7 +33,7 @@ def joined(text: str) -> str:
     [
         ("proven", "The trained policy is better than the untrained one it started from and than random play"),
         ("broken", "The check weights_move found a defect. No weight moved in 30 updates."),
-        ("unproven", "No defect was found, but learning is not established. The trained policy is not shown to be"),
+        ("unproven", "No defect was found, but the trained policy is not shown to be better than both"),
     ],
 )
 def test_the_headline_says_the_verdict_and_why(kind: str, why: str) -> None:
@@ -43,8 +46,9 @@ def test_the_performance_is_told_with_both_comparisons() -> None:
     text = joined(printed(verdict("proven")))
     assert "return, 100 fresh episodes, deterministic policy" in text
     assert "random policy 22.31 untrained policy 9.42 trained policy 487.2" in text
-    assert "trained over untrained +477.8 interval +466.2 to +486.9 p < 0.0001" in text
-    assert "trained over random +464.9 interval +452.1 to +476.4 p = 0.013" in text
+    assert "lead over untrained +477.8 90 % interval +466.2 to +486.9 p < 0.0001" in text
+    assert "lead over random +464.9 90 % interval +452.1 to +476.4 p = 0.013" in text
+    assert "lower is better" not in text
 
 
 def test_failing_checks_come_first_with_place_cause_and_advice_in_full() -> None:
@@ -57,7 +61,8 @@ def test_failing_checks_come_first_with_place_cause_and_advice_in_full() -> None
         "advice: Call optimizer.step() after backward().",
     ):
         assert part in joined(text)
-    assert text.index("weights_move") < text.index("entropy_decreasing") < text.index("finiteness")
+    listed = text[text.index("Checks") :]
+    assert listed.index("weights_move") < listed.index("entropy_decreasing") < listed.index("finiteness")
     assert "did not apply here: target_network" in text
 
 
@@ -70,6 +75,15 @@ def test_a_healthy_run_is_not_given_causes_and_advice() -> None:
 def test_the_unproven_run_is_told_what_is_missing_and_the_proven_one_nothing() -> None:
     assert "About 410 episodes would settle it." in joined(printed(verdict("unproven")))
     assert "Still missing" not in printed(verdict("proven"))
+
+
+def test_a_verdict_without_the_list_of_what_is_missing_still_says_it() -> None:
+    undecided = finding("performance", "undecided", "It is not shown to be better.", advice="Run 300 more episodes.")
+    body = verdict("unproven", findings=[undecided], mechanism={"missing": ["policy_direction has not passed."]})
+    del body["missing"]
+    text = joined(printed(body))
+    assert "· It is not shown to be better. Run 300 more episodes." in text
+    assert "· policy_direction has not passed." in text
 
 
 def test_waived_findings_are_printed_with_their_reason_and_are_not_the_defect() -> None:
@@ -88,7 +102,7 @@ def test_mechanism_controls_checklist_and_rates_are_told() -> None:
     text = joined(
         printed(verdict("proven", controls=[{"name": "placebo", "summary": "The run beats 5 of 5 placebos."}]))
     )
-    assert "1 checks passed: update_direction; 24 of 30 updates inspected." in text
+    assert "1 passed: update_direction; 24 of 30 updates inspected." in text
     assert "placebo: The run beats 5 of 5 placebos." in text
     assert "✓ weights_changing" in text
     assert "· entropy_decreasing" in text
@@ -140,10 +154,46 @@ def test_half_a_verdict_is_printed_as_far_as_it_goes(body: dict[str, Any]) -> No
     assert printed(body).strip()
 
 
-def test_a_single_comparison_is_the_one_with_the_untrained_policy() -> None:
-    one = {"metric": "return", "initial": 1.0, "random": 2.0, "trained": 4.0, "difference": 3.0, "interval": [2.0, 4.0]}
-    performance = read_verdict({"performance": one}).performance
+def test_where_only_the_harder_comparison_is_told_it_goes_to_the_policy_it_belongs_to() -> None:
+    told = {
+        "metric": "return",
+        "initial": 1.0,
+        "random": 2.0,
+        "trained": 4.0,
+        "difference": 2.0,
+        "interval": [1.0, 3.0],
+    }
+    performance = read_verdict({"performance": told}).performance
     assert performance is not None
     initial, random = performance.comparisons
-    assert (initial.difference, initial.low, initial.high) == (3.0, 2.0, 4.0)
-    assert (random.score, random.difference, random.low) == (2.0, None, None)
+    assert (initial.score, initial.lead, initial.low) == (1.0, 3.0, None)
+    assert (random.score, random.lead, random.low, random.high) == (2.0, 2.0, 1.0, 3.0)
+
+
+def test_a_proof_by_fixed_rules_does_not_claim_a_comparison() -> None:
+    rules = [finding("weights_changing", "pass", "Yes, by the classic rule on 30 records.")]
+    assert "Every rule of the chosen profile holds." in printed(verdict("proven", findings=rules))
+    assert "better than the untrained" not in printed(verdict("proven", findings=rules))
+
+
+def test_a_better_policy_without_enough_inspections_is_told_so() -> None:
+    body = verdict("unproven", findings=[compared()], missing=["policy_direction has not passed."])
+    assert "The trained policy is better, but too little was seen" in joined(printed(body))
+
+
+def test_the_verdict_that_the_judge_writes_is_understood() -> None:
+    """Guards the names of the fields: a figure under another name would be missing here."""
+    seeds = range(40)
+    scores = PairedScores(
+        "return", seeds, [9.0 + s % 3 for s in seeds], [200.0 + s for s in seeds], [20.0] * 40, "sampled"
+    )
+    judged = judge(healthy(), scores)
+    text = joined(printed(judged.to_json()))
+    assert judged.verdict.upper() in text
+    assert "return, 40 fresh episodes, sampled policy" in text
+    assert "random policy 20 untrained policy 9.975 trained policy 219.5" in text
+    assert re.search(r"lead over untrained \+209\.5 90 % interval \+2\d\d[.\d]* to \+2\d\d[.\d]* p [=<] 0\.0", text)
+    assert "lead over random +199.5 90 % interval" in text
+    assert "0 of 30 updates inspected" in text
+    assert judged.missing
+    assert all(joined(sentence) in text for sentence in judged.missing)

@@ -100,6 +100,13 @@ def assign(rules: Any, action: Array, agents: Array, queue: Array, active: Array
             give(agent, taken, share, agents, queue, active, counts)
             taken += 1
     close_queue(taken, queue, counts)
+    last = counts[QUEUED] - 1
+    if last > 0 and rules.rotate > 0:
+        for column in range(7):
+            head = queue[0, column]
+            for position in range(last):
+                queue[position, column] = queue[position + 1, column]
+            queue[last, column] = head
 
 
 @njit(cache=True)

@@ -203,6 +203,7 @@ class RulesV1(AllocationRules):
     share_exponent: float = Field(0.5, gt=0, le=1)
     """Diminishing returns: the speed of a task grows with share ** share_exponent."""
     shuffle: float = 1.0
+    rotate: float = 1.0
     shaping: float = 0.0
     pace: float = Field(0.2, gt=0)
     """Chance of completion in a step = pace x effort / complexity."""

@@ -1,0 +1,127 @@
+"""Killed at any moment and resumed each time, a run ends in the same bytes as one never interrupted.
+
+    python benchmarks/crashes.py [--kills 50] [--quick]
+
+Trains the same small run twice: once undisturbed, once killed with SIGKILL again and again, half of the time at a random
+moment and half at an injected point inside the publication of a checkpoint (runs/atomic.py lists them). Then every file
+that matters is compared by sha256. A second pair uses a third-party environment, whose state cannot be saved: there the
+episodes restart, the evidence must say so, and the run must still end with a verdict.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+POINTS = ("mid-write", "before-fsync", "before-manifest", "before-rename", "after-rename", "during-retention")
+SMALL_RUN = (
+    "--policy.hidden", "32", "--ppo.n-steps", "64", "--ppo.minibatch-size", "64", "--ppo.epochs", "4",
+    "--checkpoint.every-steps", "256", "--evaluation.every-steps", "2048", "--evaluation.episodes", "4",
+    "--stopping.plateau-patience", "0", "--stopping.decline-patience", "0", "--proof.episodes", "10",
+    "--evidence.max-inspections", "200", "--env.normalize-observations", "--env.normalize-rewards",
+)  # fmt: skip
+SHIPPED = ("learnproof/TaskAllocation-v0", "--env.kwargs", "n_agents", "3")
+THIRD_PARTY = ("CartPole-v1",)
+
+
+@dataclass
+class Survival:
+    """What one run went through."""
+
+    kills: list[str] = field(default_factory=list)
+    """Where each kill landed: a point's name, or "random"."""
+    exit_code: int = 0
+
+
+def learnproof(*words: str, crash_at: str | None = None) -> subprocess.Popen[bytes]:
+    environment = dict(os.environ)
+    if crash_at is not None:
+        environment["LEARNPROOF_CRASH_AT"] = crash_at
+    return subprocess.Popen(
+        [sys.executable, "-m", "learnproof", *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def train_with_kills(run: Path, environment: tuple[str, ...], steps: int, kills: int, seed: int) -> Survival:
+    """Train to the end through `kills` kills: the first process trains, every later one resumes."""
+    rng = np.random.default_rng(seed)
+    survival = Survival()
+    while True:
+        begun = (run / "config.toml").exists()
+        words = ["resume", str(run)] if begun else ["train", *environment, "--steps", str(steps), "--out", str(run), *SMALL_RUN]
+        if len(survival.kills) == kills:
+            process = learnproof(*words)
+            output, _ = process.communicate(timeout=1200)
+            survival.exit_code = process.returncode
+            if process.returncode not in (0, 3):
+                raise SystemExit(f"the run ended with {process.returncode}:\n{output.decode()}")
+            return survival
+        if len(survival.kills) % 2:
+            point = str(rng.choice(POINTS))
+            process = learnproof(*words, crash_at=f"{point}:{rng.integers(1, 12)}")
+        else:
+            point = "random"
+            process = learnproof(*words)
+            assert process.stdout is not None
+            process.stdout.readline()  # training has begun
+            time.sleep(float(rng.uniform(0.0, 1.2)))
+            process.send_signal(signal.SIGKILL)
+        output, _ = process.communicate(timeout=1200)
+        if process.returncode == -signal.SIGKILL:
+            survival.kills.append(point)
+        elif process.returncode not in (0, 3):
+            raise SystemExit(f"a resumed process ended with {process.returncode}:\n{output.decode()}")
+        else:
+            raise SystemExit(f"the run ended after {len(survival.kills)} of {kills} kills: give it more steps")
+
+
+def digests(run: Path) -> dict[str, str]:
+    """Everything that must be equal: evidence and its batches, every checkpoint, the verdict. Not the clock's files."""
+    skipped = {"timing.jsonl", "about.json", "report.html", ".lock"}
+    files = [p for p in sorted(run.rglob("*")) if p.is_file() and p.name not in skipped]
+    return {str(p.relative_to(run)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=50, help="SIGKILLs of the run on a shipped environment")
+    parser.add_argument("--steps", type=int, default=40_960)
+    parser.add_argument("--quick", action="store_true", help="6 kills")
+    options = parser.parse_args()
+    kills = 6 if options.quick else options.kills
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        calm = train_with_kills(place / "calm", SHIPPED, options.steps, 0, seed=0)
+        hunted = train_with_kills(place / "hunted", SHIPPED, options.steps, kills, seed=1)
+        expected, found = digests(place / "calm"), digests(place / "hunted")
+        different = sorted(k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k))
+        landed = {point: hunted.kills.count(point) for point in ("random", *POINTS)}
+        print(f"shipped environment: {len(hunted.kills)} kills {landed}")
+        print(f"  {len(expected)} files compared, {len(different)} differ {different[:5]}")
+        print(f"  exit codes {calm.exit_code} and {hunted.exit_code}")
+
+        third = train_with_kills(place / "third", THIRD_PARTY, 10_240, 4, seed=2)
+        events = [json.loads(line)["event"] for line in (place / "third" / "evidence.jsonl").read_text().splitlines()]
+        restarts = events.count("environment_restarted")
+        print(f"third-party environment: {len(third.kills)} kills, {restarts} restarts noted in the evidence")
+    met = not different and calm.exit_code == hunted.exit_code and restarts > 0
+    print("bar met: same bytes after every kill" if met else "BAR MISSED")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

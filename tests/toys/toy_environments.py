@@ -1,0 +1,138 @@
+"""Small environments whose every number is known, and ones that break their contract at a chosen step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+
+class Clock(gym.Env):
+    """Observation [episode, t]; reward t; ends after `length` steps, by termination in even episodes, by time in odd."""
+
+    def __init__(self, length: int = 3) -> None:
+        self.observation_space = spaces.Box(-1, 1e6, (2,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.length = length
+        self.episode = -1
+        self.t = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        self.episode += 1
+        self.t = 0
+        return self._look(), {}
+
+    def step(self, action):
+        self.t += 1
+        ended = self.t >= self.length
+        by_time = self.episode % 2 == 1
+        return self._look(), float(self.t), ended and not by_time, ended and by_time, {"t": self.t}
+
+    def _look(self):
+        return np.array([self.episode, self.t], np.float32)
+
+
+class Faulty(gym.Env):
+    """Keeps its contract until step `at`, then breaks it in the way named by `fault`."""
+
+    def __init__(self, fault: str = "none", at: int = 5) -> None:
+        self.observation_space = spaces.Box(-10, 10, (3,), np.float32)
+        self.action_space = spaces.Discrete(2)
+        self.fault = fault
+        self.at = at
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        observation: Any = np.ones(3, np.float32)
+        reward: Any = 1.0
+        if self.steps >= self.at:
+            match self.fault:
+                case "nan observation":
+                    observation[1] = np.nan
+                case "inf observation":
+                    observation[2] = np.inf
+                case "nan reward":
+                    reward = float("nan")
+                case "inf reward":
+                    reward = float("inf")
+                case "shape":
+                    observation = np.ones(4, np.float32)
+                case "dtype":
+                    observation = np.ones(3, np.float64)
+                case "text":
+                    observation = np.array(["a", "b", "c"])
+                case "reward text":
+                    reward = "high"
+                case "raises":
+                    raise ZeroDivisionError("the simulator fell over")
+        return observation, reward, False, self.steps % 10 == 0, {}
+
+
+class Lever(gym.Env):
+    """MultiDiscrete actions: reward 1 when both levers match the two shown symbols. Ten steps an episode."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.MultiDiscrete([3, 4])
+        self.action_space = spaces.MultiDiscrete([3, 4])
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._show(), {}
+
+    def step(self, action):
+        reward = float((np.asarray(action) == self.symbols).mean())
+        self.t += 1
+        return self._show(), reward, False, self.t >= 10, {}
+
+    def _show(self):
+        self.symbols = self.np_random.integers(0, [3, 4]).astype(np.int64)
+        return self.symbols.copy()
+
+
+class Pantry(gym.Env):
+    """Dict observations and Dict actions: choose the fuller shelf, and pour as much as the gauge says."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict(
+            {
+                "shelves": spaces.Box(0, 1, (2,), np.float32),
+                "gauge": spaces.Discrete(3),
+                "lamp": spaces.MultiBinary(2),
+            }
+        )
+        self.action_space = spaces.Dict({"shelf": spaces.Discrete(2), "pour": spaces.Box(-1, 1, (1,), np.float32)})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._show(), {}
+
+    def step(self, action):
+        right_shelf = int(action["shelf"]) == int(np.argmax(self.seen["shelves"]))
+        wanted = (self.seen["gauge"] - 1) * 0.5
+        reward = float(right_shelf) - abs(float(action["pour"][0]) - wanted)
+        self.t += 1
+        return self._show(), reward, False, self.t >= 10, {}
+
+    def _show(self):
+        self.seen = {
+            "shelves": self.np_random.random(2).astype(np.float32),
+            "gauge": np.int64(self.np_random.integers(0, 3)),
+            "lamp": self.np_random.integers(0, 2, 2).astype(np.int8),
+        }
+        return self.seen
+
+
+def register_toys() -> None:
+    for name, kind in (("Clock", Clock), ("Faulty", Faulty), ("Lever", Lever), ("Pantry", Pantry)):
+        if f"toy/{name}-v0" not in gym.registry:
+            gym.register(f"toy/{name}-v0", kind)
