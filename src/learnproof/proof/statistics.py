@@ -6,6 +6,7 @@ of each test under its null hypothesis is simulated in tests/unit/proof/test_sta
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ def betting_p_value(numbers: Sequence[float] | Array) -> float:
     values = np.asarray(numbers, dtype=np.float64)
     values = values[values != 0]
     sizes = np.abs(values)
-    usual = np.array([np.median(sizes[: i + 1]) for i in range(sizes.size)])
+    usual = _running_median(sizes)
     stakes = BET * np.minimum(1.0, sizes / (SMALL * usual))
     fortune = np.cumsum(np.log1p(-stakes * np.sign(values)))
     return float(np.exp(-np.max(fortune, initial=0.0)))
@@ -192,6 +193,16 @@ def sample_size_needed(
     spread = float(values.std(ddof=1)) if values.size > 1 else 0.0
     needed = float((norm.isf(level) + norm.isf(1 - power)) * spread / mean) ** 2
     return max(smallest, smallest_sample_for(level), math.ceil(min(needed, 1e9)))
+
+
+def _running_median(values: Array) -> Array:
+    """The median of each value and all before it."""
+    ordered: list[float] = []
+    medians = np.empty(values.size)
+    for position, value in enumerate(values):
+        bisect.insort(ordered, float(value))
+        medians[position] = (ordered[position // 2] + ordered[(position + 1) // 2]) / 2
+    return medians
 
 
 def _chunks(draws: int, width: int) -> Iterator[int]:

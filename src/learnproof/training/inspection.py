@@ -16,7 +16,7 @@ from ..evidence import Inspection, Recorder
 
 Array = np.ndarray[Any, Any]
 FIRST = 8
-FEWEST = 12
+FEWEST = 24
 ONE_IN = 48
 ROWS_LOOKED_AT_AGAIN = 512
 ROLLOUT_ROWS_KEPT = 65_536

@@ -7,7 +7,9 @@ observation (a softmax table and a value table), trained in float32 by PPO with 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import copy
+import functools
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +48,6 @@ class Toy:
     rewards: str = "goal"
     inspected_steps: int = 4
     proof_episodes: int = 60
-    constants: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class Trainer:
                 seed=toy.seed,
                 metric="return",
                 n_envs=toy.n_envs,
-                constants={**constants, **toy.constants},
+                constants=constants,
                 parameters={name: int(w.size) for name, w in self.weights.items()},
                 max_entropy=float(np.log(ACTIONS)),
             )
@@ -440,8 +441,13 @@ def play(table: Array, seeds: list[int], toy: Toy) -> list[float]:
     return [float(score) for score in total]
 
 
-def train(toy: Toy | None = None, **changes: Any) -> ToyRun:
-    toy = replace(toy or Toy(), **changes)
+def train(**changes: Any) -> ToyRun:
+    """The run of these settings, the caller's own to change; made once for equal settings."""
+    return copy.deepcopy(_train(Toy(**changes)))
+
+
+@functools.lru_cache(maxsize=32)
+def _train(toy: Toy) -> ToyRun:
     trainer = Trainer(toy)
     for iteration in range(toy.iterations):
         trainer.iterate(iteration)

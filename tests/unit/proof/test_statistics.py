@@ -35,12 +35,16 @@ def within_four_errors(hits: int, trials: int, rate: float) -> bool:
 
 def test_sign_flip_counts_every_pattern_exactly() -> None:
     differences = [0.5, -0.2, 1.0, 0.3]
-    sums = [sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in itertools.product([1, -1], repeat=4)]
+    sums = [
+        sum(s * d for s, d in zip(signs, differences, strict=True)) for signs in itertools.product([1, -1], repeat=4)
+    ]
     expected = np.mean([total >= sum(differences) - 1e-9 for total in sums])
     assert sign_flip_test(differences, generator()) == expected
 
 
-@pytest.mark.parametrize(("differences", "p_value"), [([2.0] * 5, 1 / 32), ([0.0] * 5, 1.0), ([], 1.0), ([-1.0] * 3, 1.0)])
+@pytest.mark.parametrize(
+    ("differences", "p_value"), [([2.0] * 5, 1 / 32), ([0.0] * 5, 1.0), ([], 1.0), ([-1.0] * 3, 1.0)]
+)
 def test_sign_flip_is_right_where_all_differences_are_the_same(differences: list[float], p_value: float) -> None:
     assert sign_flip_test(differences, generator()) == p_value
 
@@ -125,7 +129,7 @@ def test_a_weak_right_one_costs_less_than_a_clear_one() -> None:
 
 def test_looking_after_every_number_does_not_raise_the_rate_of_false_accusations() -> None:
     source = generator(6)
-    trials = 4_000
+    trials = 2_000
     ever = sum(betting_p_value(source.standard_t(2, 60)) <= 0.05 for _ in range(trials))
     assert within_four_errors(ever, trials, 0.05)
     assert ever > 0  # a test that never fires would pass the line above
