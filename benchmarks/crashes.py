@@ -62,7 +62,11 @@ def train_with_kills(run: Path, environment: tuple[str, ...], steps: int, kills:
     survival = Survival()
     while True:
         begun = (run / "config.toml").exists()
-        words = ["resume", str(run)] if begun else ["train", *environment, "--steps", str(steps), "--out", str(run), *SMALL_RUN]
+        words = (
+            ["resume", str(run)]
+            if begun
+            else ["train", *environment, "--steps", str(steps), "--out", str(run), *SMALL_RUN]
+        )
         if len(survival.kills) == kills:
             process = learnproof(*words)
             output, _ = process.communicate(timeout=1200)

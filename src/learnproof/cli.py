@@ -108,7 +108,7 @@ def verify(arguments: Verify) -> int:
     verdict = api.verify(arguments.run, profile=arguments.profile)
     if arguments.json is not None:
         write_file(arguments.json, (arguments.run / "verdict.json").read_bytes())
-    print_verdict(verdict.to_json(), folder=arguments.run)
+    print_verdict(verdict.to_json(), folder=arguments.run, title=str(arguments.run))
     return verdict.exit_code
 
 
@@ -143,7 +143,7 @@ def report(arguments: Report) -> int:
     evidence, verdict = Evidence.read(folder.path), json.loads(folder.verdict.read_bytes())
     draw_learning_progress(evidence, verdict, folder.picture)
     write_report(folder.path, evidence, verdict, folder.read_about(), folder.read_config())
-    print_verdict(verdict, folder=folder.path)
+    print_verdict(verdict, folder=folder.path, title=str(folder.path))
     return PROVEN_OR_DONE
 
 
@@ -222,7 +222,7 @@ def _close(result: Any, print_verdict: Callable[..., None]) -> int:
     """Show how a run ended; an interrupted one ends as shells expect of its signal."""
     if result.verdict is None:
         return 128 + int(result.stopped_by or 2)
-    print_verdict(result.verdict.to_json(), folder=result.path)
+    print_verdict(result.verdict.to_json(), folder=result.path, title=str(result.path))
     return int(result.verdict.exit_code)
 
 

@@ -70,7 +70,14 @@ def test_a_healthy_run_is_proven(tmp_path):
         (StaleLogProbs, {}, "ratio_is_one"),
         (TimeLimitAsTerminal, {"env": "Pendulum-v1"}, "advantages_recomputed"),
     ],
-    ids=["no step", "learning rate 0", "shuffled advantages", "flipped sign", "stale log-probs", "time limit as terminal"],
+    ids=[
+        "no step",
+        "learning rate 0",
+        "shuffled advantages",
+        "flipped sign",
+        "stale log-probs",
+        "time limit as terminal",
+    ],
 )
 def test_a_sabotaged_run_is_broken_and_the_right_check_says_so(tmp_path, learner, changes, check):
     verdict = verdict_of(tmp_path, learner, **changes)

@@ -91,9 +91,10 @@ class Journal:
             case Update():
                 self.status = replace(self.status, entropy=event.entropy[-1], learning_rate=event.learning_rate)
             case Evaluation():
-                best = max(fmean(event.deterministic), self.status.evaluation_best or -float("inf"))
-                count = (self.status.evaluations or 0) + 1
-                self.status = replace(self.status, evaluations=count, evaluation_best=best)
+                if event.best:
+                    scores = event.deterministic if self.settings.evaluation.mode == "deterministic" else event.sampled
+                    self.status = replace(self.status, evaluation_best=fmean(scores))
+                self.status = replace(self.status, evaluations=(self.status.evaluations or 0) + 1)
                 self.evaluated_at = event.step
             case ChecklistLook():
                 self.status = replace(self.status, checks={name: getattr(event, name) for name in CHECKS})

@@ -87,7 +87,6 @@ def test_interval_stays_finite_where_nearly_all_numbers_are_equal() -> None:
     assert 0.85 < low < 0.975 <= high <= 1.0
 
 
-@pytest.mark.slow
 def test_interval_covers_the_mean_of_skewed_numbers_nearly_as_often_as_it_says() -> None:
     source = generator(4)
     trials = 400

@@ -74,9 +74,11 @@ def draw_team(rules: Any, agents: Array, matrix: Array, stream: Array) -> None:
 def task_arrives(rules: Any, queue: Array, counts: Array, stream: Array) -> None:
     """A new task joins the queue's end, or is turned away where it is full; either way it has arrived."""
     counts[ARRIVED] += 1
-    position = counts[QUEUED]
-    if position == queue.shape[0]:
+    if counts[QUEUED] == queue.shape[0]:
         return
+    position = 0
+    while queue[position, DEADLINE] > 0:
+        position += 1
     priority = uniform(stream)
     slack = rules.slack_max - priority * (rules.slack_max - rules.slack_min)
     queue[position, TYPE] = whole_number(stream, 0, rules.task_types - 1)
@@ -89,24 +91,17 @@ def task_arrives(rules: Any, queue: Array, counts: Array, stream: Array) -> None
 
 @njit(cache=True)
 def assign(rules: Any, action: Array, agents: Array, queue: Array, active: Array, counts: Array) -> None:
-    """In the order of their numbers, agents that accept and have room take the queue's head."""
-    taken = 0
+    m = queue.shape[0]
     for agent in range(agents.shape[0]):
-        if taken == counts[QUEUED] or counts[ACTIVE] == active.shape[0]:
-            break  # the second cannot happen under the rules (see active_slots); a restored state is not trusted
+        if agent >= m:
+            break
+        slot = (agent - (counts[STEP] - 1)) % m
         free = 1.0 - agents[agent, LOAD]
-        if action[3 * agent] > rules.accept_threshold and free >= rules.least_share - ROUNDING:
+        if queue[slot, DEADLINE] > 0 and action[3 * agent] > rules.accept_threshold and free >= rules.least_share - ROUNDING:
             share = min(free, max(rules.least_share, float(action[3 * agent + 1])))
-            give(agent, taken, share, agents, queue, active, counts)
-            taken += 1
-    close_queue(taken, queue, counts)
-    last = counts[QUEUED] - 1
-    if last > 0 and rules.rotate > 0:
-        for column in range(7):
-            head = queue[0, column]
-            for position in range(last):
-                queue[position, column] = queue[position + 1, column]
-            queue[last, column] = head
+            give(agent, slot, share, agents, queue, active, counts)
+            queue[slot, DEADLINE] = 0.0
+            counts[QUEUED] -= 1
 
 
 @njit(cache=True)
@@ -207,14 +202,11 @@ def expire(rules: Any, agents: Array, queue: Array, active: Array, counts: Array
             keep(place, kept, active)
             kept += 1
     counts[ACTIVE] = kept
-    kept = 0
-    for position in range(counts[QUEUED]):
-        if queue[position, DEADLINE] <= counts[STEP]:
+    for position in range(queue.shape[0]):
+        if queue[position, DEADLINE] > 0 and queue[position, DEADLINE] <= counts[STEP]:
             note_leaving(position, queue, counts)
-        else:
-            keep(position, kept, queue)
-            kept += 1
-    counts[QUEUED] = kept
+            queue[position, DEADLINE] = 0.0
+            counts[QUEUED] -= 1
 
 
 @njit(cache=True)
@@ -224,8 +216,10 @@ def observe(
     n_agents, n_types, at = agents.shape[0], rules.task_types, 0
     per_step = 1.0 / max(1, counts[STEP])
     agent_features = 6 + 2 * n_types
-    head = int(queue[0, TYPE]) if counts[QUEUED] > 0 else -1
+    m = queue.shape[0]
     for agent in range(n_agents):
+        slot = (agent - counts[STEP]) % m
+        head = int(queue[slot, TYPE]) if queue[slot, DEADLINE] > 0 else -1
         observation[at] = agents[agent, CAPACITY]
         observation[at + 1] = agents[agent, LOAD]
         observation[at + 2] = agents[agent, COMPLETED] * per_step
@@ -242,12 +236,13 @@ def observe(
     for position in range(queue.shape[0]):
         for feature in range(4 + n_types):
             observation[at + feature] = 0.0
-        if position < counts[QUEUED]:
-            observation[at] = queue[position, COMPLEXITY]
-            observation[at + 1] = queue[position, PRIORITY]
-            observation[at + 2] = (queue[position, DEADLINE] - counts[STEP]) / rules.slack_max
+        slot = (position - counts[STEP]) % m
+        if queue[slot, DEADLINE] > 0:
+            observation[at] = queue[slot, COMPLEXITY]
+            observation[at + 1] = queue[slot, PRIORITY]
+            observation[at + 2] = (queue[slot, DEADLINE] - counts[STEP]) / rules.slack_max
             observation[at + 3] = 1.0
-            observation[at + 4 + int(queue[position, TYPE])] = 1.0
+            observation[at + 4 + int(queue[slot, TYPE])] = 1.0
         at += 4 + n_types
     for first in range(n_agents):
         for second in range(n_agents):
@@ -272,6 +267,7 @@ def begin_rows(
         if not rows[row]:
             continue
         counts[row, :] = 0
+        queue[row] = 0.0
         draw_team(rules, agents[row], matrix[row], streams[row])
         for _ in range(min(rules.initial_tasks, queue.shape[1])):
             task_arrives(rules, queue[row], counts[row], streams[row])
