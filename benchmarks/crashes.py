@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,41 +57,45 @@ def learnproof(*words: str, crash_at: str | None = None) -> subprocess.Popen[byt
     )
 
 
-def train_with_kills(run: Path, environment: tuple[str, ...], steps: int, kills: int, seed: int) -> Survival:
-    """Train to the end through `kills` kills: the first process trains, every later one resumes."""
-    rng = np.random.default_rng(seed)
+def train_with_kills(run: Path, environment: tuple[str, ...], steps: int, kills: Sequence[str]) -> Survival:
+    """Train to the end through `kills`: the first process trains, every later one resumes.
+
+    A kill is "point:count" (runs/atomic.py), or "random:seconds", counted from the moment when training has begun.
+    """
     survival = Survival()
-    while True:
+    for kill in [*kills, None]:
         begun = (run / "config.toml").exists()
-        words = (
-            ["resume", str(run)]
-            if begun
-            else ["train", *environment, "--steps", str(steps), "--out", str(run), *SMALL_RUN]
-        )
-        if len(survival.kills) == kills:
-            process = learnproof(*words)
-            output, _ = process.communicate(timeout=1200)
-            survival.exit_code = process.returncode
-            if process.returncode not in (0, 3):
-                raise SystemExit(f"the run ended with {process.returncode}:\n{output.decode()}")
-            return survival
-        if len(survival.kills) % 2:
-            point = str(rng.choice(POINTS))
-            process = learnproof(*words, crash_at=f"{point}:{rng.integers(1, 12)}")
-        else:
-            point = "random"
+        first = ["train", *environment, "--steps", str(steps), "--out", str(run), *SMALL_RUN]
+        words = ["resume", str(run)] if begun else first
+        kind, _, amount = (kill or "").partition(":")
+        if kind == "random":
             process = learnproof(*words)
             assert process.stdout is not None
-            process.stdout.readline()  # training has begun
-            time.sleep(float(rng.uniform(0.0, 1.2)))
+            process.stdout.readline()
+            time.sleep(float(amount))
             process.send_signal(signal.SIGKILL)
+        else:
+            process = learnproof(*words, crash_at=kill)
         output, _ = process.communicate(timeout=1200)
         if process.returncode == -signal.SIGKILL:
-            survival.kills.append(point)
-        elif process.returncode not in (0, 3):
-            raise SystemExit(f"a resumed process ended with {process.returncode}:\n{output.decode()}")
+            survival.kills.append(kind)
+        elif process.returncode in (0, 3):
+            survival.exit_code = process.returncode
+            if kill is not None:
+                raise SystemExit(f"the run ended before the kill {kill}: give it more steps")
         else:
-            raise SystemExit(f"the run ended after {len(survival.kills)} of {kills} kills: give it more steps")
+            raise SystemExit(f"a process ended with {process.returncode}:\n{output.decode()}")
+    return survival
+
+
+def plan_kills(count: int, seed: int) -> list[str]:
+    """Half at random moments, half at injected points, in turn."""
+    rng = np.random.default_rng(seed)
+    plan = []
+    for number in range(count):
+        point = POINTS[number // 2 % len(POINTS)]
+        plan.append(f"{point}:{rng.integers(1, 12)}" if number % 2 else f"random:{rng.uniform(0.5, 4.0):.3f}")
+    return plan
 
 
 def digests(run: Path) -> dict[str, str]:
@@ -109,8 +114,8 @@ def main() -> int:
     kills = 6 if options.quick else options.kills
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        calm = train_with_kills(place / "calm", SHIPPED, options.steps, 0, seed=0)
-        hunted = train_with_kills(place / "hunted", SHIPPED, options.steps, kills, seed=1)
+        calm = train_with_kills(place / "calm", SHIPPED, options.steps, [])
+        hunted = train_with_kills(place / "hunted", SHIPPED, options.steps, plan_kills(kills, 1))
         expected, found = digests(place / "calm"), digests(place / "hunted")
         different = sorted(k for k in expected.keys() | found.keys() if expected.get(k) != found.get(k))
         landed = {point: hunted.kills.count(point) for point in ("random", *POINTS)}
@@ -118,7 +123,9 @@ def main() -> int:
         print(f"  {len(expected)} files compared, {len(different)} differ {different[:5]}")
         print(f"  exit codes {calm.exit_code} and {hunted.exit_code}")
 
-        third = train_with_kills(place / "third", THIRD_PARTY, 10_240, 4, seed=2)
+        third = train_with_kills(
+            place / "third", THIRD_PARTY, 10_240, ["during-retention:2", "before-rename:3", "random:4.0"]
+        )
         events = [json.loads(line)["event"] for line in (place / "third" / "evidence.jsonl").read_text().splitlines()]
         restarts = events.count("environment_restarted")
         print(f"third-party environment: {len(third.kills)} kills, {restarts} restarts noted in the evidence")

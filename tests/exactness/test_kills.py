@@ -3,20 +3,22 @@
 import json
 
 import pytest
+
 from crashes import SHIPPED, THIRD_PARTY, digests, train_with_kills
 
 pytestmark = pytest.mark.slow
 
 
 def test_killed_and_resumed_a_shipped_environment_ends_in_the_same_bytes(tmp_path):
-    train_with_kills(tmp_path / "calm", SHIPPED, 8192, kills=0, seed=0)
-    hunted = train_with_kills(tmp_path / "hunted", SHIPPED, 8192, kills=4, seed=3)
-    assert len(hunted.kills) == 4
+    train_with_kills(tmp_path / "calm", SHIPPED, 8192, [])
+    kills = ["mid-write:9", "random:1.5", "during-retention:2", "before-manifest:3", "after-rename:4"]
+    hunted = train_with_kills(tmp_path / "hunted", SHIPPED, 8192, kills)
+    assert len(hunted.kills) == len(kills)
     assert digests(tmp_path / "hunted") == digests(tmp_path / "calm")
 
 
 def test_a_third_party_environment_restarts_its_episodes_and_says_so(tmp_path):
-    train_with_kills(tmp_path / "run", THIRD_PARTY, 6144, kills=2, seed=4)
+    train_with_kills(tmp_path / "run", THIRD_PARTY, 6144, ["during-retention:2"])
     lines = (tmp_path / "run" / "evidence.jsonl").read_text().splitlines()
     restarts = [event for event in map(json.loads, lines) if event["event"] == "environment_restarted"]
     assert restarts

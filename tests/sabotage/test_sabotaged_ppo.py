@@ -1,10 +1,10 @@
 """Our own PPO broken on purpose: each fault is refused by the check that is there for it, its healthy twin is accepted."""
 
 import pytest
-from sabotage import FAULTS, NoStep, ShuffledAdvantages
 
 import learnproof
 from learnproof.algorithms.ppo import PPO
+from sabotage import FAULTS, NoStep, ShuffledAdvantages
 
 pytestmark = pytest.mark.slow
 

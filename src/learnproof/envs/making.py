@@ -50,7 +50,7 @@ class RegisteredEnvironment:
         if how == "native" and self.spec.vector_entry_point is None:
             raise SettingsError(f"{self.name} has no native vector form: set env.vectorization to auto, sync or async.")
         if how == "native" or (how == "auto" and shipped):
-            return self._teach(lambda: gym.make_vec(self.name, n_envs, "vector_entry_point", **self._kwargs))
+            return self._teach(lambda: gym.make_vec(self.spec, n_envs, "vector_entry_point", **self._kwargs))
         if how == "async":
             return self._teach(lambda: AsyncVectorEnv([self._single] * n_envs, autoreset_mode=AutoresetMode.SAME_STEP))
         return self._teach(lambda: SyncVectorEnv([self._single] * n_envs, autoreset_mode=AutoresetMode.SAME_STEP))
@@ -59,7 +59,7 @@ class RegisteredEnvironment:
         return self.training(n_envs)
 
     def _single(self) -> gym.Env[Any, Any]:
-        env = gym.make(self.name, disable_env_checker=True, **self._kwargs)
+        env = gym.make(self.spec, disable_env_checker=True, **self._kwargs)
         return CheckedEnv(env, self.settings.cast_observations)
 
     def _teach(self, make: Callable[[], AnyVectorEnv]) -> AnyVectorEnv:

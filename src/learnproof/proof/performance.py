@@ -4,10 +4,10 @@ Two comparisons, both of which must succeed: trained against initial, and traine
 required, each may be tested at the full error rate (an intersection-union test): a policy that is not better than one of
 the two is called better than that one with probability at most error_rate, whatever the other comparison says.
 
-Each comparison is paired by seed. It succeeds when the sign-flip test is significant and the lower end of the bootstrap
-interval of the mean difference is above 0: the first is exact for two equal policies however few the seeds, the
-second corrects for skewed scores (many small losses and a few large wins). Performance never accuses: a policy
-that does not improve may need more training, or have been optimal from the start.
+Each comparison is paired by seed. Its p-value is the larger of two: the sign-flip test is exact for two equal policies
+however few the seeds, and the skewness-corrected one holds where many small wins are balanced by a few large losses.
+The bootstrap interval of the mean difference must agree: its lower end is above 0. Performance never accuses: a
+policy that does not improve may need more training, or have been optimal from the start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from ..errors import EvidenceError
 from .check import Finding
-from .statistics import bca_interval, sample_size_needed, sign_flip_test
+from .statistics import bca_interval, sample_size_needed, sign_flip_test, skewness_corrected_test
 
 Array = np.ndarray[Any, Any]
 
@@ -96,7 +96,7 @@ def against(
     opponent: Literal["initial", "random"], leads: Array, error_rate: float, generator: np.random.Generator
 ) -> Comparison:
     """`leads` = by how much the trained policy was better, seed by seed."""
-    p_value = sign_flip_test(leads, generator)
+    p_value = max(sign_flip_test(leads, generator), skewness_corrected_test(leads))
     low, high = bca_interval(leads, 1 - 2 * error_rate, generator)
     return Comparison(
         opponent=opponent,

@@ -86,6 +86,8 @@ class RunState:
         Everything is read and checked before the first part is changed, so that a damaged file leaves nothing half-loaded.
         """
         state = checkpoint.state()
+        if self.collector.can_snapshot:
+            self.collector.start()  # so that there is a state whose shapes can be compared
         groups = {name: checkpoint.tensors(name, layout_of(own)) for name, own in self.to_tensors().items()}
         self.learner.load(state["learner"], groups)
         self.schedule.load(state["schedule"])

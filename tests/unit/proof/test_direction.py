@@ -60,7 +60,7 @@ def test_networks_that_do_not_move_at_all_are_refused(fault: str) -> None:
 
 @pytest.mark.parametrize("fault", ["shuffled rollout", "shuffled minibatch"])
 def test_shuffled_advantages_do_not_pass(fault: str) -> None:
-    passed = sum(ask(train(fault=fault, seed=seed, n_steps=24).evidence)[0].status == "pass" for seed in range(12))
+    passed = sum(ask(train(fault=fault, seed=seed, n_steps=24).evidence)[0].status == "pass" for seed in range(6))
     assert passed <= 1
 
 

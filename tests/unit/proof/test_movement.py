@@ -77,7 +77,7 @@ def test_a_step_that_is_skipped_now_and_then_is_healthy() -> None:
 def test_a_schedule_spent_long_before_the_end_is_refused_and_one_spent_at_the_end_is_not() -> None:
     early = weights(train(fault="schedule spent early").evidence)
     assert early.status == "fail"
-    assert "The learning rate has been 0 for the last 10 of 16 updates" in early.summary
+    assert "The learning rate has been 0 for the last 11 of 16 updates" in early.summary
     assert weights(train(schedule="to zero").evidence).status == "pass"
 
 

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
 from learnproof.proof.statistics import (
     bca_interval,
@@ -16,6 +17,7 @@ from learnproof.proof.statistics import (
     holm_levels,
     sample_size_needed,
     sign_flip_test,
+    skewness_corrected_test,
     smallest_sample_for,
     trend_test,
 )
@@ -73,6 +75,33 @@ def test_the_smallest_sample_reaches_its_level_and_one_less_does_not() -> None:
     count = smallest_sample_for(0.01)
     assert sign_flip_test([1.0] * count, generator()) <= 0.01
     assert sign_flip_test([1.0] * (count - 1), generator()) > 0.01
+
+
+# Skewness-corrected test
+
+
+def test_without_skewness_the_corrected_test_is_student_s() -> None:
+    values = np.array([-1.0, 0.0, 1.0, 2.0, 3.0])
+    assert skewness_corrected_test(values) == pytest.approx(ttest_1samp(values, 0, alternative="greater").pvalue)
+
+
+@pytest.mark.parametrize(("values", "p_value"), [([2.0] * 5, 0.0), ([0.0] * 5, 1.0), ([-2.0] * 5, 1.0), ([1.0], 1.0)])
+def test_the_corrected_test_is_right_where_all_differences_are_the_same(values: list[float], p_value: float) -> None:
+    assert skewness_corrected_test(values) == p_value
+
+
+def test_a_lead_on_nearly_every_seed_stays_clear_however_skewed() -> None:
+    assert skewness_corrected_test([1.0] * 39 + [0.0]) < 1e-6
+
+
+def test_rare_large_losses_are_not_taken_for_an_effect() -> None:
+    source = generator(13)
+    trials = 1_000
+    losses = [np.exp(0.5) - source.lognormal(0, 1, 100) for _ in range(trials)]
+    corrected = sum(skewness_corrected_test(sample) <= 0.05 for sample in losses)
+    plain = sum(sign_flip_test(sample, source, draws=499) <= 0.05 for sample in losses)
+    assert corrected / trials < 0.09
+    assert plain > 1.3 * corrected
 
 
 # Bootstrap interval

@@ -74,11 +74,16 @@ def draw_team(rules: Any, agents: Array, matrix: Array, stream: Array) -> None:
 def task_arrives(rules: Any, queue: Array, counts: Array, stream: Array) -> None:
     """A new task joins the queue's end, or is turned away where it is full; either way it has arrived."""
     counts[ARRIVED] += 1
-    if counts[QUEUED] == queue.shape[0]:
-        return
     position = 0
-    while queue[position, DEADLINE] > 0:
-        position += 1
+    if counts[QUEUED] == queue.shape[0]:
+        for other in range(1, queue.shape[0]):
+            if queue[other, ARRIVAL] < queue[position, ARRIVAL]:
+                position = other
+        note_leaving(position, queue, counts)
+        counts[QUEUED] -= 1
+    else:
+        while queue[position, DEADLINE] > 0:
+            position += 1
     priority = uniform(stream)
     slack = rules.slack_max - priority * (rules.slack_max - rules.slack_min)
     queue[position, TYPE] = whole_number(stream, 0, rules.task_types - 1)
