@@ -9,7 +9,7 @@ from sabotage import FAULTS, NoStep, ShuffledAdvantages
 pytestmark = pytest.mark.slow
 
 SMALL = {
-    "steps": 16_384,
+    "steps": 24_576,
     "policy.hidden": (32, 32),
     "env.n_envs": 8,
     "ppo.n_steps": 128,

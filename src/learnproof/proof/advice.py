@@ -7,6 +7,7 @@ are rules of thumb; where each comes from is said beside it.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,22 @@ FLAT = 0.05
 def curve(evidence: Evidence) -> Array:
     """Performance per episode, larger is better."""
     return np.array([score for episode in evidence.episodes for score in performance_of(episode, evidence.run)])
+
+
+class CurveCheck(Check):
+    """A question about the performance of the training episodes, in the order in which they ended."""
+
+    family = "advice"
+    needs = Needs(events=("episode",))
+
+    def judge(self, evidence: Evidence, alpha: float) -> Finding:
+        scores = curve(evidence)
+        if scores.size < self.min_samples:
+            return self.finding("undecided", f"Only {scores.size} episodes carry the metric {evidence.run.metric!r}.")
+        return self.judge_curve(scores)
+
+    @abstractmethod
+    def judge_curve(self, scores: Array) -> Finding: ...
 
 
 class EntropyCollapse(Check):
@@ -164,15 +181,12 @@ class UpdateSize(Check):
         return self.finding("pass", f"The updates have a usual size: {seen}.", figures)
 
 
-class SuddenDrop(Check):
+class SuddenDrop(CurveCheck):
     name = "sudden_drop"
     question = "Did the policy keep what it had gained?"
-    family = "advice"
-    needs = Needs(events=("episode",))
     min_samples = 5 * BLOCKS
 
-    def judge(self, evidence: Evidence, alpha: float) -> Finding:
-        scores = curve(evidence)
+    def judge_curve(self, scores: Array) -> Finding:
         means = block_means(scores, BLOCKS)
         peak, last = int(np.argmax(means)), float(means[-1])
         gain, drop = float(means[peak] - means[0]), float(means[peak]) - last
@@ -191,15 +205,12 @@ class SuddenDrop(Check):
         )
 
 
-class FlatCurve(Check):
+class FlatCurve(CurveCheck):
     name = "flat_curve"
     question = "Does the training curve rise?"
-    family = "advice"
-    needs = Needs(events=("episode",))
     min_samples = 2 * BLOCKS
 
-    def judge(self, evidence: Evidence, alpha: float) -> Finding:
-        scores = curve(evidence)
+    def judge_curve(self, scores: Array) -> Finding:
         trend = trend_test(scores)
         figures = {
             "slope_per_episode": trend.slope,
@@ -217,15 +228,12 @@ class FlatCurve(Check):
         )
 
 
-class ReturnSpread(Check):
+class ReturnSpread(CurveCheck):
     name = "high_variance"
     question = "Is the training curve steady from one stretch to the next?"
-    family = "advice"
-    needs = Needs(events=("episode",))
     min_samples = 5 * BLOCKS
 
-    def judge(self, evidence: Evidence, alpha: float) -> Finding:
-        scores = curve(evidence)
+    def judge_curve(self, scores: Array) -> Finding:
         means = block_means(scores, BLOCKS)
         swing = float(np.std(np.diff(means)) / np.sqrt(2))
         noise = float(np.median([np.std(part) for part in np.array_split(scores, BLOCKS)])) * np.sqrt(

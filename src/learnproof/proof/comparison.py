@@ -118,7 +118,7 @@ def compare_rollout(rollout: Rollout, gamma: float, gae_lambda: float) -> Rollou
 
 
 def compare_step(sample: Sample, oracle: Oracle, tolerance: float, normalised: bool) -> StepComparison | None:
-    """None where the rows are too alike to tell anything apart."""
+    """None where the rows are too few or too alike to tell anything apart."""
     rows = oracle.rows(sample)
     empty = int(np.sum(~oracle.valid[rows]))
     expected = oracle.advantage[rows]
@@ -134,6 +134,8 @@ def compare_step(sample: Sample, oracle: Oracle, tolerance: float, normalised: b
         match = compare(found, exact, 4 * tolerance / spread + 1e-5)
     if match != "equal":
         match = compare(found, expected, tolerance)
+    if match == "none" and found.size < MIN_ROWS_FOR_SCALING:
+        return None  # only part of the minibatch was kept, so its normalisation cannot be repeated
     target: Match = "equal"
     if "target" in sample:
         target = compare(column(sample, "target"), oracle.target[rows], tolerance)

@@ -10,7 +10,7 @@ Pass and fail are two different tests, because they err differently:
   cannot be recomputed, nothing passes.
 - fail: the update went against the advantage in every sense in which a right one might follow it, in so many iterations
   that a betting argument reaches this check's share of the accusation rate (statistics.betting_p_value: looking often
-  does not raise it); or the networks did not move at all.
+  does not raise it), and so did the inspected gradient steps taken together; or the networks did not move at all.
 Between the two, near convergence say, nothing is said.
 """
 
@@ -35,6 +35,8 @@ PASS_LEVEL = 0.01
 """Chance that an update which ignores the advantage passes; a fifth of the default error rate of the proof."""
 MIN_STEPS = 3
 """Inspected gradient steps below which the question is not asked."""
+MIN_STILL = 3
+"""Iterations without any movement before that is a defect; the first of a warm-up stands still in health."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +69,18 @@ def by_iteration(motions: list[Motion]) -> list[Direction]:
     directions = []
     for update in sorted({motion.update for motion in motions}):
         mine = [motion for motion in motions if motion.update == update]
-        whole = [motion for motion in mine if motion.whole_iteration]
-        agreement = float(np.mean([motion.agreement for motion in whole or mine]))
-        groups = [group for group in (whole, [m for m in mine if not m.whole_iteration]) if group]
-        senses = [float(np.mean(sense)) for group in groups for sense in zip(*(m.senses for m in group), strict=True)]
+        stronger = [motion for motion in mine if motion.whole_iteration] or mine
+        agreement = float(np.mean([motion.agreement for motion in stronger]))
         if not any(motion.moved for motion in mine):
             bet = 0.0
         else:
-            bet = -abs(agreement) if all(sense < 0 for sense in senses) else abs(agreement)
+            bet = -abs(agreement) if wrong_in_every_sense(stronger) else abs(agreement)
         directions.append(Direction(update, agreement, bet))
     return directions
+
+
+def wrong_in_every_sense(motions: list[Motion]) -> bool:
+    return all(np.mean(sense) < 0 for sense in zip(*(motion.senses for motion in motions), strict=True))
 
 
 class DirectionCheck(Check):
@@ -104,24 +108,26 @@ class DirectionCheck(Check):
                 motion = self.motion(sample, known.get(sample.event.update), evidence.run.constants)
                 if motion is not None:
                     motions.append(motion)
+        motions = [m for m in motions if m.recomputed] or motions
         directions = by_iteration(motions)
+        steps = [m for m in motions if not m.whole_iteration]
         agreements = [d.agreement for d in directions]
         p_pass = sign_flip_test(agreements, generator(evidence.run.seed, "proof", self.name))
         p_fail = betting_p_value([d.bet for d in directions])
         wrong = [d for d in directions if d.bet < 0]
         figures: dict[str, Any] = {
             "iterations": len(directions),
-            "gradient_steps": sum(not m.whole_iteration for m in motions),
+            "gradient_steps": len(steps),
             "iterations_the_right_way": sum(d.agreement > 0 for d in directions),
             "iterations_wrong_in_every_sense": len(wrong),
             "mean_agreement": float(np.mean(agreements)) if agreements else 0.0,
             "p_value_of_the_right_direction": p_pass,
             "pass_level": PASS_LEVEL,
             "accusation_level": alpha,
-            "recomputed_targets": bool(motions) and all(m.recomputed for m in motions),
+            "recomputed_targets": any(m.recomputed for m in motions),
         }
-        able = [m for m in motions if m.could_move]
-        if len(able) >= MIN_STEPS and not any(m.moved for m in motions):
+        able = {m.update for m in motions if m.could_move}
+        if len(able) >= MIN_STILL and not any(m.moved for m in motions):
             return self.finding(
                 "fail",
                 f"On {len(motions)} inspected batches {self.subject} did not move at all, though there was something to learn.",
@@ -130,7 +136,7 @@ class DirectionCheck(Check):
                 cause=self.still_cause,
                 advice="Look at the learning rate, at optimizer.step(), and at which tensors the optimizer holds.",
             )
-        if p_fail <= alpha:
+        if p_fail <= alpha and wrong_in_every_sense(steps):
             return self.finding(
                 "fail",
                 f"In {len(wrong)} of {len(directions)} inspected iterations {self.subject} moved away from {self.toward} "
@@ -234,7 +240,7 @@ class ValueDirection(DirectionCheck):
     subject = "the value network"
     toward = "its targets"
     still_cause = "The value network's step never happens, its learning rate is 0, or the loss does not reach it."
-    wrong_cause = "The sign of the value loss is reversed, or it is subtracted from the total loss instead of added."
+    wrong_cause = "The sign of the value loss, or of the targets it is given, is reversed."
     wrong_advice = "The total loss is policy_loss + value_coefficient * value_loss - entropy_coefficient * entropy."
 
     def motion(self, sample: Sample, oracle: Oracle | None, constants: dict[str, Any]) -> Motion | None:

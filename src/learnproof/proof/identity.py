@@ -30,9 +30,11 @@ QUANTILE = 0.9
 
 
 def log_prob_difference(sample: Sample) -> float:
-    """The QUANTILE of |recomputed - stored|, relative where log-probs are larger than 1."""
+    """The QUANTILE of |recomputed - stored|, relative where log-probs are larger than 1; NaN for an empty batch."""
     stored = column(sample, "old_log_prob")
     recomputed = column(sample, "log_prob_before")
+    if stored.size == 0:
+        return float("nan")
     return float(np.quantile(np.abs(recomputed - stored) / np.maximum(1.0, np.abs(stored)), QUANTILE))
 
 

@@ -5,20 +5,19 @@
     if said: record(said.look); warn(said.newly_wrong)
 
 It keeps the first 50 and the newest 51 records of each kind, which is all that the rules look at, so its memory and
-cost do not grow with the run. Its state is plain JSON and part of a checkpoint: a resumed run looks at the same moments
-and says the same things. In the default profile only what is wrong in every algorithm is said aloud (weights, gradients,
+cost do not grow with the run. What it says depends on nothing but the events, so a resumed run that feeds it the recorded
+ones again goes on as if never interrupted. In the default profile only what is wrong in every algorithm is said aloud (weights, gradients,
 numbers that are not finite); an entropy that rises or a loss that does not fall is often healthy, and said only in `classic`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from ..evidence import ChecklistLook, Episode, Event, RunStarted, Update
-from ..evidence.events import plain, revive
 from .classic import ADVICE, MEANINGS, MORE_THAN, RULES, performance_of, records_of_update
 from .finiteness import not_finite_in
 
@@ -110,25 +109,6 @@ class ChecklistMonitor:
         newest = self._histories[name].records()[-1]
         shown = f"{newest:.3g}" if math.isfinite(newest) else str(newest)
         return f"Step {step}: {name}: {MEANINGS[name]} (latest {shown}). {ADVICE[name]}"
-
-    def state(self) -> dict[str, Any]:
-        """Everything it remembers, as plain JSON."""
-        return {
-            "episodes": self.episodes,
-            "histories": {n: {"first": plain(h.first), "newest": plain(h.newest)} for n, h in self._histories.items()},
-            "wrong": sorted(self._wrong),
-            "not_finite": self._not_finite,
-            "not_finite_said": self._not_finite_said,
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self.episodes = int(state["episodes"])
-        self._histories = {
-            name: History(revive(saved["first"]), revive(saved["newest"])) for name, saved in state["histories"].items()
-        }
-        self._wrong = set(state["wrong"])
-        self._not_finite = list(state["not_finite"])
-        self._not_finite_said = bool(state["not_finite_said"])
 
 
 def _answer(name: str, records: Sequence[float]) -> bool | None:

@@ -30,9 +30,9 @@ class InspectionPlan:
         gradient_steps = iterations * p.epochs * -(-per_iteration // p.minibatch_size)
         affordable = max(FEWEST, gradient_steps // (e.updates_per_inspection * ONE_IN))
         count = min(e.max_inspections, affordable, iterations)
-        spaced = np.linspace(0, iterations - 1, max(0, count - FIRST)).round().astype(int)
-        first = range(min(FIRST, count))
-        self.iterations = {*first, *spaced.tolist()} if e.enabled else set()
+        first = min(FIRST, count)
+        spaced = np.linspace(first, iterations - 1, count - first).round().astype(int)
+        self.iterations = {*range(first), *spaced.tolist()} if e.enabled else set()
         self.gradient_steps = e.updates_per_inspection
 
     def request(self, iteration: int, valid: Array) -> Inspect:

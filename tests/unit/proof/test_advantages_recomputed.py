@@ -153,6 +153,15 @@ def test_a_critic_that_learns_the_plain_return_is_healthy() -> None:
     assert ask(evidence).status == "pass"
 
 
+@pytest.mark.parametrize("rows", [0, 1, 3, 12])
+def test_a_minibatch_of_which_only_some_rows_were_kept_is_not_accused(rows: int) -> None:
+    evidence = train().evidence
+    for position, event in enumerate(evidence.inspections):
+        if event.kind == "gradient_step":
+            evidence.held[position] = {role: values[:rows] for role, values in evidence.held[position].items()}
+    assert ask(evidence).status == ("pass" if rows == 12 else "undecided")
+
+
 def test_value_targets_of_another_step_are_refused() -> None:
     evidence = train().evidence
     for position, event in enumerate(evidence.inspections):

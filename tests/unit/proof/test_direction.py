@@ -71,6 +71,21 @@ def test_without_rollouts_nothing_passes_because_the_advantages_cannot_be_recomp
     assert "could not be recomputed" in policy.summary
 
 
+def test_iterations_whose_rollout_was_not_kept_are_left_out() -> None:
+    evidence = train().evidence
+    for position, event in enumerate(evidence.inspections):
+        if event.kind == "rollout" and event.update >= 10:
+            evidence.held.pop(position)
+    policy, _ = ask(evidence)
+    assert policy.status == "pass"
+    assert policy.figures["iterations"] == 10
+
+
+def test_the_first_iterations_of_a_warm_up_may_stand_still() -> None:
+    policy, value = ask(train(fault="learning rate 0", iterations=2).evidence)
+    assert policy.status == value.status == "undecided"
+
+
 def test_without_rollouts_a_reversed_loss_is_still_refused() -> None:
     policy, _ = ask(without(train(fault="policy sign", iterations=24).evidence, "rollout"))
     assert policy.status == "fail"

@@ -39,11 +39,12 @@ def test_a_healthy_run_is_never_accused(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["shuffled rollout", "shuffled minibatch", "learning rate 0", "no step"])
+@pytest.mark.parametrize("fault", ["shuffled", "learning rate 0", "no step"])
 @pytest.mark.parametrize("block", range(4))
 def test_a_run_that_cannot_learn_is_never_proven(fault: str, block: int) -> None:
     for seed in range(25 * block, 25 * (block + 1)):
-        run = train(seed=seed, fault=fault, **SMALL)
+        where = (" rollout", " minibatch")[seed % 2] if fault == "shuffled" else ""
+        run = train(seed=seed, fault=fault + where, **SMALL)
         verdict = judge(run.evidence, run.scores)
         assert not verdict, (seed, verdict.missing)
 

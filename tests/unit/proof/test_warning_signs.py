@@ -90,6 +90,15 @@ def test_a_curve_that_falls_where_lower_is_better_is_a_rise() -> None:
     assert ask(evidence)["flat_curve"].status == "pass"
 
 
+def test_episodes_without_the_metric_of_the_run_get_none() -> None:
+    evidence = returns(lambda x: 10 * x)
+    evidence.run = replace(evidence.run, metric="completion")
+    found = ask(evidence)
+    for check in ("sudden_drop", "flat_curve", "high_variance"):
+        assert found[check].status == "undecided"
+        assert "carry the metric 'completion'" in found[check].summary
+
+
 def test_returns_that_are_all_equal_leave_nothing_to_explain() -> None:
     assert ask(updates(explained_variance=lambda i: float("nan")))["explained_variance"].status == "undecided"
 

@@ -203,6 +203,7 @@ class RulesV1(AllocationRules):
     share_exponent: float = Field(0.5, gt=0, le=1)
     """Diminishing returns: the speed of a task grows with share ** share_exponent."""
     shuffle: float = 1.0
+    front: float = 1.0
     rotate: float = 1.0
     shaping: float = 0.0
     pace: float = Field(0.2, gt=0)
@@ -218,7 +219,7 @@ class RulesV1(AllocationRules):
         if isinstance(values, dict) and not values.get("max_tasks"):
             n_agents = values.get("n_agents", cls.model_fields["n_agents"].default)
             if isinstance(n_agents, int):
-                values = {**values, "max_tasks": 2 * n_agents}
+                values = {**values, "max_tasks": n_agents}
         return values
 
     @property
@@ -236,14 +237,14 @@ class RulesV1(AllocationRules):
 
     @property
     def agent_features(self) -> int:
-        return 6 + 2 * self.task_types
+        return 8 + 2 * self.task_types
 
     @property
     def slot_features(self) -> int:
         return 4 + self.task_types
 
     def observation_bounds(self) -> Array:
-        agent = [1.0, 1.0, float(self.tasks_per_agent), 1.0, 1.0] + [1.0] * (1 + 2 * self.task_types)
+        agent = [1.0, 1.0, float(self.tasks_per_agent), 1.0, 1.0] + [1.0] * (3 + 2 * self.task_types)
         slot = [1.0] * self.slot_features
         return np.array(agent * self.n_agents + slot * self.max_tasks + [1.0] * self.n_agents**2, np.float32)
 

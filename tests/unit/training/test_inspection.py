@@ -1,0 +1,60 @@
+"""Which iterations are inspected follows from counts alone: enough of them, spread over the run, within the budget."""
+
+import numpy as np
+import pytest
+
+from learnproof.config import Settings
+from learnproof.training.inspection import InspectionPlan, _Columns
+
+
+def plan(**changes):
+    return InspectionPlan(Settings().replace(changes))
+
+
+def test_a_run_of_few_iterations_is_inspected_in_all_of_them():
+    assert plan(steps=13 * 8192).iterations == set(range(13))
+    assert plan(steps=10).iterations == {0}
+
+
+def test_a_long_run_is_inspected_early_and_then_evenly_to_its_end():
+    chosen = sorted(plan(steps=1000 * 8192).iterations)
+    assert chosen[:8] == list(range(8))
+    assert chosen[-1] == 999
+    assert len(chosen) == 48
+    gaps = np.diff(chosen[8:])
+    assert gaps.max() - gaps.min() <= 1
+
+
+@pytest.mark.parametrize("steps", [10_000, 100_000, 1_000_000])
+def test_close_looks_stay_near_one_gradient_step_in_fifty(steps):
+    changes = {"steps": steps, "env.n_envs": 8, "ppo.n_steps": 32, "ppo.minibatch_size": 256, "ppo.epochs": 20}
+    chosen = plan(**changes)
+    in_all = -(-steps // 256) * 20
+    looked_at = len(chosen.iterations) * chosen.gradient_steps
+    assert looked_at <= max(48, in_all / 40)
+    assert len(chosen.iterations) >= 24
+
+
+def test_without_evidence_nothing_is_inspected():
+    chosen = plan(**{"evidence.enabled": False})
+    assert chosen.iterations == set()
+    assert chosen.request(0, np.ones((4, 2), bool)).gradient_steps == 0
+
+
+def test_rows_looked_at_again_are_valid_ones():
+    valid = np.ones((100, 2), bool)
+    valid[10:20] = False
+    rows = plan().request(0, valid).rows
+    assert valid.ravel()[rows].all()
+
+
+def test_a_huge_rollout_is_trimmed_to_whole_environments_and_rows_still_point_right():
+    steps, envs = 1000, 200
+    keep = _Columns((steps, envs))
+    assert keep.kept < envs
+    value = np.arange(steps * envs).reshape(steps, envs)
+    kept = keep.of_rollout({"value": value, "scale": np.array(2.0)})["value"]
+    rows = np.array([0, 5, envs + 3, 999 * envs + 1, 7 * envs + envs - 1])
+    trimmed = keep.of_rows({"row": rows, "value": value.ravel()[rows]})
+    assert (kept.ravel()[trimmed["row"]] == trimmed["value"]).all()
+    assert len(trimmed["row"]) == 4
