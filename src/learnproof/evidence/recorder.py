@@ -11,13 +11,15 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
 
-from ..errors import EvidenceError
+from ..errors import DiskFull, EvidenceError
+from ..runs.atomic import explaining_a_full_disk
 from .events import Event, Inspection
 
 Array = np.ndarray[Any, Any]
@@ -47,7 +49,8 @@ class Recorder:
     def write(self, event: Event) -> None:
         line = json.dumps(event.to_json(), separators=(",", ":"), allow_nan=False)
         body = line.encode() + b"\n"
-        self._file.write(body)
+        with explaining_a_full_disk(self.path, lambda: len(body)):
+            self._file.write(body)
         self._hash.update(body)
 
     def write_sample(self, event: Inspection, arrays: Mapping[str, Array]) -> None:
@@ -56,22 +59,27 @@ class Recorder:
         body = save({role: np.ascontiguousarray(a) for role, a in arrays.items()})
         kept = digest = None
         if self.keep_samples and self.sample_bytes + len(body) <= self.max_bytes:
-            (self.samples / name).write_bytes(body)
+            with explaining_a_full_disk(self.samples / name, lambda: len(body)):
+                (self.samples / name).write_bytes(body)
             self.sample_bytes += len(body)
             kept, digest = name, hashlib.sha256(body).hexdigest()
         self.write(dataclasses.replace(event, file=kept, sha256=digest, roles=sorted(arrays)))
 
     def flush(self) -> None:
         """Let a live reader see what is written."""
-        self._file.flush()
+        with explaining_a_full_disk(self.path, lambda: 0):
+            self._file.flush()
 
     def sync(self) -> None:
         """Put everything on the disk; called before a checkpoint notes the position."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self.flush()
+        with explaining_a_full_disk(self.path, lambda: 0):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        """What a full disk did not take comes after the last checkpoint, and a resume writes it again."""
+        with suppress(DiskFull), explaining_a_full_disk(self.path, lambda: 0):
+            self._file.close()
 
 
 def cut_back(folder: Path, position: int) -> None:

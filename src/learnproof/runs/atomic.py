@@ -95,7 +95,7 @@ class Draft:
 def write_file(path: Path, data: bytes) -> None:
     """Replace `path` by `data`, or leave it as it was."""
     draft = _draft_place(path)
-    with _explaining_a_full_disk(path, lambda: len(data)):
+    with explaining_a_full_disk(path, lambda: len(data)):
         try:
             _write_durably(draft, [memoryview(data)])
             crash_point("before-rename")
@@ -111,7 +111,7 @@ def publish_folder(final: Path, write: Callable[[Draft], None]) -> None:
     """Let `write` fill a draft, then give it the name `final`, in place of an older folder of that name."""
     draft = Draft(_draft_place(final))
     aside = replaced_place(final)
-    with _explaining_a_full_disk(final, lambda: draft.bytes):
+    with explaining_a_full_disk(final, lambda: draft.bytes):
         final.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(final.parent)
         try:
@@ -173,7 +173,7 @@ def sync_folder(folder: Path) -> None:
 
 def append_line(path: Path, line: bytes) -> None:
     """Add a line to a file that is not worth an fsync. A line that a kill cut short is ended first."""
-    with _explaining_a_full_disk(path, lambda: len(line)), open(path, "a+b") as file:
+    with explaining_a_full_disk(path, lambda: len(line)), open(path, "a+b") as file:
         if file.seek(0, os.SEEK_END) > 0:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
@@ -227,7 +227,7 @@ def _delete(path: Path) -> None:
 
 
 @contextmanager
-def _explaining_a_full_disk(target: Path, needed: Callable[[], int]) -> Iterator[None]:
+def explaining_a_full_disk(target: Path, needed: Callable[[], int]) -> Iterator[None]:
     try:
         yield
     except OSError as error:

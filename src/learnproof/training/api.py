@@ -15,7 +15,7 @@ from gymnasium.vector import VectorEnv
 from ..algorithms.ppo import PPO
 from ..config import Settings, parse_settings, to_toml
 from ..envs.making import EnvironmentSource, GivenEnvironment, RegisteredEnvironment
-from ..errors import RunFolderError, TrainingFault
+from ..errors import DiskFull, RunFolderError, TrainingFault
 from ..evidence import Evidence
 from ..policies.actor import Mode, NetworkActor
 from ..proof.verdict import Verdict
@@ -192,6 +192,10 @@ def _train_and_note_faults(trainer: Trainer, request: StopRequest) -> Outcome:
     """A run that numbers ended gets its verdict too, before the error goes on to the caller."""
     try:
         return trainer.run(request)
+    except DiskFull as error:
+        steps = trainer.checkpoints.steps()
+        kept = f"The checkpoint of step {steps[-1]} is whole" if steps else "There was no checkpoint yet"
+        raise DiskFull(f"{error} {kept}: learnproof resume {trainer.folder.path}") from None
     except TrainingFault:
         conclude(trainer.folder, trainer.settings, Evidence.read(trainer.folder.path), None, {})
         raise

@@ -17,7 +17,7 @@ from ..algorithms.ppo import PPO
 from ..algorithms.schedules import make_schedule
 from ..config import Settings
 from ..envs.making import EnvironmentSource
-from ..errors import DiskFull, EnvironmentFault, TrainingFault
+from ..errors import EnvironmentFault, TrainingFault
 from ..evidence import EnvironmentRestarted, Episode, Evaluation, Fault, NotSeen, RunStarted, RunStopped
 from ..evidence.recorder import cut_back
 from ..policies.normalization import RewardScaler
@@ -241,16 +241,12 @@ class Trainer:
             self._save()
 
     def _save(self) -> None:
-        """Write a checkpoint. A full disk does not end training: the previous checkpoint is still there."""
+        """Write a checkpoint: first the evidence up to here reaches the disk, then the checkpoint that refers to it."""
         began = time.perf_counter()
         step = self.collector.steps
-        try:
-            self.journal.recorder.sync()
-            state = self.state.to_json(self.journal.recorder.position, self.journal.recorder.digest)
-            self.checkpoints.write(step, state, self.state.to_tensors())
-        except DiskFull as error:
-            self.display.say(f"The checkpoint at step {step} could not be written. {error}", "error")
-            return
+        recorder = self.journal.recorder
+        recorder.sync()
+        self.checkpoints.write(step, self.state.to_json(recorder.position, recorder.digest), self.state.to_tensors())
         self.folder.note_timing(checkpoint_at_step=step, seconds=round(time.perf_counter() - began, 6))
         if self.mirror is not None:
             copied = self.mirror.copy()
