@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from .kernel import kernel
 
 Array = np.ndarray[Any, Any]
 
@@ -28,13 +29,13 @@ def seed_streams(seeds: Sequence[int | None]) -> Array:
     return np.stack([seed_stream(seed) for seed in seeds])
 
 
-@njit(cache=True)
-def rotate_left(word: np.uint64, bits: int) -> np.uint64:
+@kernel
+def rotate_left(word: Any, bits: int) -> Any:
     return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
 
 
-@njit(cache=True)
-def next_word(stream: Array) -> np.uint64:
+@kernel
+def next_word(stream: Array) -> Any:
     """64 random bits; advances the stream."""
     word = rotate_left(stream[0] + stream[3], 23) + stream[0]
     shifted = stream[1] << np.uint64(17)
@@ -47,18 +48,18 @@ def next_word(stream: Array) -> np.uint64:
     return word
 
 
-@njit(cache=True)
+@kernel
 def uniform(stream: Array) -> float:
     """A number in [0, 1) with 53 random bits."""
     return float(next_word(stream) >> np.uint64(11)) * TO_UNIT_INTERVAL
 
 
-@njit(cache=True)
+@kernel
 def uniform_between(stream: Array, low: float, high: float) -> float:
     return low + (high - low) * uniform(stream)
 
 
-@njit(cache=True)
+@kernel
 def whole_number(stream: Array, low: int, high: int) -> int:
     """A whole number from low to high, both included, each as likely (to 2**-53 of the span)."""
     return low + int(uniform(stream) * (high - low + 1))

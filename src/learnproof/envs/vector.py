@@ -26,9 +26,9 @@ from gymnasium import Space
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
-from numba import njit
 
 from ..errors import CheckpointMismatch, UsageError
+from .kernel import kernel
 from .random_streams import WORDS, seed_stream
 
 Array = np.ndarray[Any, Any]
@@ -253,7 +253,7 @@ class BatchEnv(VectorEnv[Array, Array, Array], ABC):
         return self._advance(~beginning, actions)
 
 
-@njit(cache=True)
+@kernel
 def first_not_finite(values: Array) -> int:
     """Index of the first NaN or infinity, -1 where there is none."""
     for index in range(values.shape[0]):

@@ -32,9 +32,9 @@ class Toy:
     iterations: int = 16
     n_steps: int = 32
     n_envs: int = 8
-    epochs: int = 4
-    minibatch_size: int = 64
-    learning_rate: float = 0.03
+    epochs: int = 6
+    minibatch_size: int = 24
+    learning_rate: float = 0.01
     schedule: str = "constant"
     gamma: float = 0.97
     gae_lambda: float = 0.9
@@ -286,9 +286,7 @@ class Trainer:
         pool = np.flatnonzero(kept)
         if toy.fault == "shuffled minibatch":
             flat["advantage"][pool] = self.generator.permutation(flat["advantage"][pool])
-        self._keep(
-            Inspection(kind="rollout", update=iteration, optimizer_step=self.steps_taken, file=None, roles=[]), roll
-        )
+        self._keep(Inspection(kind="rollout", update=iteration, optimizer_step=self.steps_taken), roll)
         start = {name: w.copy() for name, w in self.weights.items()}
         before_value = self.weights["value.table"][flat["cell"]]
         epochs: list[list[dict[str, float]]] = []
@@ -307,9 +305,7 @@ class Trainer:
             "value_before": before_value[rows],
             "value_after": self.weights["value.table"][flat["cell"][rows]],
         }
-        self._keep(
-            Inspection(kind="iteration", update=iteration, optimizer_step=self.steps_taken, file=None, roles=[]), sample
-        )
+        self._keep(Inspection(kind="iteration", update=iteration, optimizer_step=self.steps_taken), sample)
         self._update(iteration, rate, epochs, start, roll)
 
     def _gradient_step(
@@ -330,27 +326,17 @@ class Trainer:
         gradients, measured = self.gradients(batch)
         if toy.fault == "nan" and iteration == 5 and epoch == 0 and minibatch == 0:
             gradients["policy.table"] = gradients["policy.table"] * F(np.nan)
-        before = {name: w.copy() for name, w in self.weights.items()}
-        sample = {
-            "row": rows,
-            "advantage": batch["advantage"],
-            "target": batch["target"],
-            "old_log_prob": batch["old_log_prob"],
-            "log_prob_before": self.log_probs(batch["cell"], batch["action"]),
-            "value_before": self.weights["value.table"][batch["cell"]],
-        }
+        before = dict(self.weights)
+        sample = self._networks_say(batch, "before") if inspected else {}
         self.step(gradients, rate)
-        sample["log_prob_after"] = self.log_probs(batch["cell"], batch["action"])
-        sample["value_after"] = self.weights["value.table"][batch["cell"]]
-        norms = {
-            name: [
-                float(np.linalg.norm(gradients[name])),
-                float(np.linalg.norm(before[name])),
-                float(np.linalg.norm(self.weights[name] - before[name])),
-            ]
-            for name in self.weights
-        }
+        norms = {name: float(np.linalg.norm(gradient)) for name, gradient in gradients.items()}
         if inspected:
+            sample |= self._networks_say(batch, "after") | {"row": rows}
+            sample |= {role: batch[role] for role in ("advantage", "target", "old_log_prob")}
+            parameters = {
+                name: [norms[name], float(np.linalg.norm(w)), float(np.linalg.norm(self.weights[name] - w))]
+                for name, w in before.items()
+            }
             self._keep(
                 Inspection(
                     kind="gradient_step",
@@ -359,17 +345,21 @@ class Trainer:
                     epoch=epoch,
                     minibatch=minibatch,
                     learning_rate=rate,
-                    file=None,
-                    roles=[],
-                    parameters=norms,
+                    parameters=parameters,
                 ),
                 sample,
             )
         self.steps_taken += 1
         return {
             **measured,
-            "grad_norm": float(np.sqrt(sum(n[0] ** 2 for n in norms.values()))),
-            **{f"{name}.grad": n[0] for name, n in norms.items()},
+            "grad_norm": float(np.hypot(*norms.values())),
+            **{f"{name}.grad": norm for name, norm in norms.items()},
+        }
+
+    def _networks_say(self, batch: dict[str, Array], when: str) -> dict[str, Array]:
+        return {
+            f"log_prob_{when}": self.log_probs(batch["cell"], batch["action"]),
+            f"value_{when}": self.weights["value.table"][batch["cell"]],
         }
 
     def _keep(self, event: Inspection, arrays: dict[str, Array]) -> None:

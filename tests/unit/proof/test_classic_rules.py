@@ -102,7 +102,7 @@ def test_records_come_per_update_per_epoch_and_per_episode() -> None:
     records = records_of(evidence)
     assert len(records["weights_changing"]) == 16
     assert (
-        len(records["gradients_flowing"]) == len(records["loss_improving"]) == len(records["entropy_decreasing"]) == 64
+        len(records["gradients_flowing"]) == len(records["loss_improving"]) == len(records["entropy_decreasing"]) == 96
     )
     assert len(records["performance_improving"]) == len(evidence.episodes)
 

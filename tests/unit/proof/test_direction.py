@@ -64,6 +64,15 @@ def test_shuffled_advantages_do_not_pass(fault: str) -> None:
     assert passed <= 1
 
 
+def test_iterations_that_share_a_momentum_count_as_one_stretch() -> None:
+    """Four gradient steps an iteration: the optimizer's momentum makes ten neighbours agree whatever they do."""
+    short = {"n_steps": 20, "epochs": 2, "minibatch_size": 64}
+    policy, _ = ask(train(iterations=16, **short).evidence)
+    assert policy.figures["iterations"] == 16
+    assert policy.figures["stretches"] == 2
+    assert policy.status == "undecided"
+
+
 def test_without_rollouts_nothing_passes_because_the_advantages_cannot_be_recomputed() -> None:
     evidence = without(train(fault="shuffled rollout").evidence, "rollout")
     policy, _ = ask(evidence)
@@ -91,24 +100,24 @@ def test_without_rollouts_a_reversed_loss_is_still_refused() -> None:
     assert policy.status == "fail"
 
 
-def test_few_iterations_are_not_judged_and_it_is_said_how_many_it_takes() -> None:
+def test_few_stretches_are_not_judged_and_it_is_said_how_many_it_takes() -> None:
     policy, _ = ask(train(iterations=4).evidence)
     assert policy.status == "undecided"
-    assert "3 more inspected iterations" in policy.advice
+    assert "3 more inspected stretches" in policy.advice
 
 
 def test_a_strong_entropy_bonus_is_not_mistaken_for_a_reversed_sign() -> None:
     """From a decided policy the bonus rightly lowers the best actions: against the advantage, with the objective."""
     run = train(
         entropy_coefficient=1.0,
-        learning_rate=0.003,
+        learning_rate=0.0003,
         start="optimal",
         normalize_advantage=False,
         iterations=24,
         n_envs=24,
     )
     policy, _ = ask(run.evidence)
-    assert policy.figures["mean_agreement"] < -0.2
+    assert policy.figures["mean_agreement"] < -0.1
     assert policy.status == "undecided"
 
 
@@ -133,4 +142,4 @@ def test_a_step_that_is_too_long_is_not_called_a_reversed_sign() -> None:
             arrays["value_after"] = arrays["value_before"] + 3 * (arrays["target"] - arrays["value_before"])
     value = ask(without(evidence, "iteration"))[1]
     assert value.status == "undecided"
-    assert value.figures["iterations_the_right_way"] == 0
+    assert value.figures["stretches_the_right_way"] == 0

@@ -26,7 +26,7 @@ HEALTHY: dict[str, dict[str, Any]] = {
     "one epoch": {"epochs": 1},
 }
 SEEDS = 16
-SMALL = {"iterations": 14, "n_steps": 20, "epochs": 2}
+SMALL = {"iterations": 14, "n_steps": 16, "minibatch_size": 16, "epochs": 7}
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from ..kernel import kernel
 from ..random_streams import uniform, uniform_between, whole_number
 from .queue_kernels import close_queue, give, keep, note_outcome
 from .state import (
@@ -44,7 +44,7 @@ from .state import (
 Array = np.ndarray[Any, Any]
 
 
-@njit(cache=True)
+@kernel
 def draw_agent(rules: Any, agent: Array, stream: Array) -> None:
     agent[:] = 0.0
     agent[CAPACITY] = uniform_between(stream, rules.capacity_min, rules.capacity_max)
@@ -56,7 +56,7 @@ def draw_agent(rules: Any, agent: Array, stream: Array) -> None:
         agent[EXPERTISE + kind] = own if has_own else rules.expertise_default
 
 
-@njit(cache=True)
+@kernel
 def task_arrives(rules: Any, queue: Array, counts: Array, stream: Array) -> None:
     """A new task joins the queue's end, or is turned away where it is full; either way it has arrived."""
     counts[ARRIVED] += 1
@@ -71,7 +71,7 @@ def task_arrives(rules: Any, queue: Array, counts: Array, stream: Array) -> None
     counts[QUEUED] += 1
 
 
-@njit(cache=True)
+@kernel
 def assign(
     rules: Any, action: Array, agents: Array, queue: Array, active: Array, counts: Array, rewards: Array
 ) -> None:
@@ -89,7 +89,7 @@ def assign(
     close_queue(taken, queue, counts)
 
 
-@njit(cache=True)
+@kernel
 def collaborate(rules: Any, action: Array, matrix: Array, counts: Array, rewards: Array) -> None:
     """Each ordered pair of collaborating agents is paid, and its entry of the matrix grows."""
     n_agents = matrix.shape[0]
@@ -103,7 +103,7 @@ def collaborate(rules: Any, action: Array, matrix: Array, counts: Array, rewards
                 counts[PAIRS] += 1
 
 
-@njit(cache=True)
+@kernel
 def work(rules: Any, agents: Array, active: Array, counts: Array, stream: Array, rewards: Array) -> None:
     """Each active task completes with probability expertise x capacity; quality, priority and earliness are paid."""
     step = counts[STEP]
@@ -127,7 +127,7 @@ def work(rules: Any, agents: Array, active: Array, counts: Array, stream: Array,
     counts[ACTIVE] = kept
 
 
-@njit(cache=True)
+@kernel
 def charge(rules: Any, agents: Array, active: Array, counts: Array, rewards: Array) -> None:
     """Overdue active tasks cost their owner, queued tasks cost everybody alike."""
     for place in range(counts[ACTIVE]):
@@ -136,7 +136,7 @@ def charge(rules: Any, agents: Array, active: Array, counts: Array, rewards: Arr
     rewards -= rules.queue_cost * counts[QUEUED] / agents.shape[0]
 
 
-@njit(cache=True)
+@kernel
 def update_loads(agents: Array, active: Array, counts: Array) -> None:
     """Load: allocation x complexity, summed over the agent's active tasks, at most 1."""
     agents[:, LOAD] = 0.0
@@ -148,7 +148,7 @@ def update_loads(agents: Array, active: Array, counts: Array) -> None:
     counts[QUEUE_SUM] += counts[QUEUED]
 
 
-@njit(cache=True)
+@kernel
 def observe(agents: Array, queue: Array, matrix: Array, counts: Array, observation: Array) -> None:
     n_agents, at = agents.shape[0], 0
     per_step = 1.0 / max(1, counts[STEP])
@@ -175,7 +175,7 @@ def observe(agents: Array, queue: Array, matrix: Array, counts: Array, observati
             at += 1
 
 
-@njit(cache=True)
+@kernel
 def begin_rows(
     settings: Array,
     rows: Array,
@@ -201,7 +201,7 @@ def begin_rows(
         observe(agents[row], queue[row], matrix[row], counts[row], observation[row])
 
 
-@njit(cache=True)
+@kernel
 def step_rows(
     settings: Array,
     rows: Array,

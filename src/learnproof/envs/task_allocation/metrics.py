@@ -8,7 +8,8 @@
     mean_queue_length        mean over steps of the tasks queued
     mean_waiting_steps       mean over the tasks that left the queue of the steps that they spent in it
 
-Arrays in, arrays out; docs/environments.md writes the formulas out.
+Computed row by row, never over the batch: NumPy sums in an order that depends on the number of rows, and an instance's
+figures must not. docs/environments.md writes the formulas out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..kernel import kernel
 from .state import (
     ARRIVED,
     EXPERTISE,
@@ -46,48 +48,56 @@ METRICS = (
 
 def episode_metrics(state: AllocationState, rows: Array) -> dict[str, Array]:
     """Each metric as float64 [N], computed in the rows of the mask and 0 elsewhere."""
-    agents, counts = state.agents[rows], state.counts[rows].astype(np.float64)
+    values = np.zeros((len(METRICS), rows.shape[0]))
+    measure_rows(rows, state.agents, state.counts, values)
+    return {name: values[index].copy() for index, name in enumerate(METRICS)}
+
+
+@kernel
+def measure_rows(rows: Array, agents: Array, counts: Array, values: Array) -> None:
     n_agents, n_types = agents.shape[1], (agents.shape[2] - EXPERTISE) // 2
-    steps = counts[:, STEP]
-    values = (
-        _ratio(counts[:, IN_TIME], counts[:, ARRIVED]),
-        agents[:, :, LOAD_SUM].sum(axis=1) / (steps * n_agents),
-        load_balance(agents[:, :, WORK_DONE]),
-        _ratio(counts[:, PAIRS], steps * n_agents * (n_agents - 1)),
-        mutual_information(agents[:, :, EXPERTISE + n_types : EXPERTISE + 2 * n_types]),
-        counts[:, QUEUE_SUM] / steps,
-        _ratio(counts[:, WAITING_SUM], counts[:, LEFT_QUEUE]),
-    )
-    metrics = {name: np.zeros(rows.shape[0]) for name in METRICS}
-    for name, value in zip(METRICS, values, strict=True):
-        metrics[name][rows] = value
-    return metrics
+    for row in range(rows.shape[0]):
+        if not rows[row]:
+            continue
+        team, count = agents[row], counts[row]
+        steps = count[STEP]
+        values[0, row] = ratio(count[IN_TIME], count[ARRIVED])
+        values[1, row] = ratio(team[:, LOAD_SUM].sum(), steps * n_agents)
+        values[2, row] = load_balance(team[:, WORK_DONE].copy())
+        values[3, row] = ratio(count[PAIRS], steps * n_agents * (n_agents - 1))
+        values[4, row] = mutual_information(team[:, EXPERTISE + n_types :].copy())
+        values[5, row] = ratio(count[QUEUE_SUM], steps)
+        values[6, row] = ratio(count[WAITING_SUM], count[LEFT_QUEUE])
 
 
-def load_balance(work: Array) -> Array:
-    """1 - Gini of work [M, n]: 1 where all did alike, 1/n where one did everything, 0 where nothing was done."""
-    n_agents = work.shape[1]
-    ordered = np.sort(work, axis=1)
-    ranks = np.arange(1, n_agents + 1)
-    total = ordered.sum(axis=1)
-    gini = _ratio((2 * ranks - n_agents - 1) @ ordered.T, n_agents * total)
-    return np.where(total > 0, 1.0 - gini, 0.0)
+@kernel
+def ratio(numerator: float, denominator: float) -> float:
+    """0 where there is nothing to divide by."""
+    return numerator / denominator if denominator > 0 else 0.0
 
 
-def mutual_information(taken: Array) -> Array:
-    """Plug-in mutual information in nats of counts [M, n, types]; 0 where nothing was taken.
+@kernel
+def load_balance(work: Array) -> float:
+    """1 - Gini of work [n]: 1 where all did alike, 1/n where one did everything, 0 where nothing was done."""
+    n_agents, total, weighted = work.shape[0], 0.0, 0.0
+    work.sort()
+    for index in range(n_agents):
+        total += work[index]
+        weighted += (2 * index + 1 - n_agents) * work[index]
+    return 1.0 - weighted / (n_agents * total) if total > 0 else 0.0
+
+
+@kernel
+def mutual_information(taken: Array) -> float:
+    """Plug-in mutual information in nats of counts [n, types]; 0 where nothing was taken.
 
     It is biased upward by about (n - 1)(types - 1) / (2 x tasks taken).
     """
-    total = taken.sum(axis=(1, 2), keepdims=True)
-    joint = _ratio(taken, total)
-    independent = joint.sum(axis=2, keepdims=True) * joint.sum(axis=1, keepdims=True)
-    logs = np.log(_ratio(joint, independent), out=np.zeros_like(joint), where=joint > 0)
-    information: Array = (joint * logs).sum(axis=(1, 2))
-    return np.maximum(information, 0.0)
-
-
-def _ratio(numerator: Array, denominator: Array) -> Array:
-    """0 where there is nothing to divide by."""
-    denominator = np.broadcast_to(denominator, numerator.shape)
-    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
+    by_agent, by_type, total = taken.sum(axis=1), taken.sum(axis=0), taken.sum()
+    information = 0.0
+    for agent in range(taken.shape[0]):
+        for kind in range(taken.shape[1]):
+            count = taken[agent, kind]
+            if count > 0:
+                information += count / total * np.log(count * total / (by_agent[agent] * by_type[kind]))
+    return max(0.0, information)

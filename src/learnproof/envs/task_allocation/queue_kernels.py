@@ -1,8 +1,6 @@
-"""What both versions do with the queue and with tasks at work: take the head, close gaps, move a success rate.
+"""What happens to tasks in both versions: they leave the queue, lists close up, outcomes move a success rate.
 
 Kernels see one instance: agents [n, columns], queue [slots, columns], active [places, columns], counts [COUNTS].
-Numba keeps compiled kernels in __pycache__ and looks only at the file of the outermost one: after a change here, delete
-the *.nbi files beside this one.
 """
 
 from __future__ import annotations
@@ -10,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from ..kernel import kernel
 from .state import (
     ACTIVE,
     ARRIVAL,
@@ -30,7 +28,7 @@ from .state import (
 Array = np.ndarray[Any, Any]
 
 
-@njit(cache=True)
+@kernel
 def give(agent: int, position: int, share: float, agents: Array, queue: Array, active: Array, counts: Array) -> None:
     """The queued task at this position becomes active; the queue keeps its gap until `close_queue`."""
     place = counts[ACTIVE]
@@ -39,19 +37,25 @@ def give(agent: int, position: int, share: float, agents: Array, queue: Array, a
     active[place, OWNER] = agent
     active[place, SHARE] = share
     counts[ACTIVE] += 1
-    n_types = (agents.shape[1] - EXPERTISE) // 2
-    agents[agent, EXPERTISE + n_types + int(queue[position, TYPE])] += 1.0
+    note_taking(agent, position, agents, queue)
     note_leaving(position, queue, counts)
 
 
-@njit(cache=True)
+@kernel
+def note_taking(agent: int, position: int, agents: Array, queue: Array) -> None:
+    """An agent takes this task: tally its type."""
+    n_types = (agents.shape[1] - EXPERTISE) // 2
+    agents[agent, EXPERTISE + n_types + int(queue[position, TYPE])] += 1.0
+
+
+@kernel
 def note_leaving(position: int, queue: Array, counts: Array) -> None:
     """A task leaves the queue in this step: tally how long it waited."""
     counts[LEFT_QUEUE] += 1
     counts[WAITING_SUM] += counts[STEP] - int(queue[position, ARRIVAL])
 
 
-@njit(cache=True)
+@kernel
 def close_queue(taken: int, queue: Array, counts: Array) -> None:
     """Move the queue up by the tasks that were taken from its head."""
     if taken == 0:
@@ -63,7 +67,7 @@ def close_queue(taken: int, queue: Array, counts: Array) -> None:
     counts[QUEUED] = left
 
 
-@njit(cache=True)
+@kernel
 def keep(place: int, kept: int, tasks: Array) -> None:
     """Move the task at `place` down to `kept`: the list closes up while it is read."""
     if place != kept:
@@ -71,7 +75,7 @@ def keep(place: int, kept: int, tasks: Array) -> None:
             tasks[kept, column] = tasks[place, column]
 
 
-@njit(cache=True)
+@kernel
 def note_outcome(agent: int, outcome: float, step: float, agents: Array) -> None:
     """Exponential average of outcomes: 1 in time, 0 not."""
     agents[agent, SUCCESS_RATE] += step * (outcome - agents[agent, SUCCESS_RATE])

@@ -9,7 +9,6 @@ says how the two differ. Any field is an argument of the environment:
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -32,7 +31,7 @@ class AllocationRules(Section):
     n_agents: int = Field(5, ge=1, le=10_000)
     """Agents that share the queue."""
     max_tasks: int = Field(10, ge=1, le=100_000)
-    """Slots of the queue; a task that finds it full is turned away, and counts as arrived."""
+    """Slots of the queue. A task that finds it full is turned away, and counts as arrived."""
     episode_steps: int = Field(100, ge=1, le=1_000_000)
     """Steps of an episode; then it is truncated, never terminated."""
     task_types: int = Field(4, ge=2, le=64)
@@ -40,7 +39,7 @@ class AllocationRules(Section):
     initial_tasks: int = Field(3, ge=0)
     """Tasks in the queue at reset (as many as it has slots, at most)."""
     accept_threshold: float = Field(0.5, ge=0, le=1)
-    """An agent takes the queue's head when its accept action exceeds this."""
+    """An agent takes a task when its accept action exceeds this."""
     collaboration_threshold: float = Field(0.7, ge=0, le=1)
     """Two agents collaborate when the collaboration actions of both exceed this."""
     collaboration_growth: float = Field(1.01, ge=1, le=2)
@@ -65,11 +64,6 @@ class AllocationRules(Section):
 
     @property
     @abstractmethod
-    def most_arrivals(self) -> int:
-        """Tasks that can arrive in one step."""
-
-    @property
-    @abstractmethod
     def active_slots(self) -> int:
         """Tasks that can be active at one time; the array of active tasks has this many places, so none is lost."""
 
@@ -82,6 +76,10 @@ class AllocationRules(Section):
     @abstractmethod
     def slot_features(self) -> int:
         """Numbers that the observation has for each slot of the queue."""
+
+    @abstractmethod
+    def slot_before(self, agent: int) -> int:
+        """Position in the observation of the slot that an agent's accept action concerns."""
 
     @abstractmethod
     def observation_bounds(self) -> Array:
@@ -152,14 +150,10 @@ class RulesV0(AllocationRules):
     """Cost of each overdue active task and step."""
 
     @property
-    def most_arrivals(self) -> int:
-        return 1
-
-    @property
     def active_slots(self) -> int:
         """An agent may hold any number of tasks: every task of the episode can be active, save the last arrival,
         which comes when no step is left to take it; and agents take at most one each in a step."""
-        every_task = min(self.initial_tasks, self.max_tasks) + (self.episode_steps - 1) * self.most_arrivals
+        every_task = min(self.initial_tasks, self.max_tasks) + self.episode_steps - 1
         return max(1, min(every_task, self.n_agents * self.episode_steps))
 
     @property
@@ -169,6 +163,9 @@ class RulesV0(AllocationRules):
     @property
     def slot_features(self) -> int:
         return 5
+
+    def slot_before(self, agent: int) -> int:
+        return 0
 
     def observation_bounds(self) -> Array:
         agent = [1.0, 1.0, float(self.active_slots), 1.0, 1.0, 1.0, 1.0]
@@ -182,8 +179,11 @@ class RulesV1(AllocationRules):
     """Version 1, repaired."""
 
     max_tasks: int = Field(0, ge=0, le=100_000)
-    """Slots of the queue; 0 = two for each agent. A task that finds it full is turned away, and counts as arrived."""
-    arrival_probability: float = Field(0.35, ge=0, le=1)
+    """Places of the belt on which tasks wait; 0 = one for each agent, which is also the least. A task that finds it full
+    takes the place of the one that has waited longest, which is lost."""
+    task_types: int = Field(3, ge=2, le=64)
+    """Kinds of task, each as likely: 0 research, 1 analysis, then others."""
+    arrival_probability: float = Field(0.25, ge=0, le=1)
     """Chance, for each agent of the team, that a task arrives at the end of a step: arrivals scale with the team."""
     speciality_min: float = Field(0.8, ge=0, le=1)
     speciality_max: float = Field(1.0, ge=0, le=1)
@@ -194,46 +194,34 @@ class RulesV1(AllocationRules):
     """Expertise in any other type."""
     collaboration_score_min: float = Field(0.3, ge=0, le=1)
     collaboration_score_max: float = Field(0.9, ge=0, le=1)
-    """Collaboration score of an agent, uniform in this range at reset: how well its help works with a new partner."""
-    slack_min: int = Field(6, ge=1)
-    slack_max: int = Field(20, ge=1)
+    """Collaboration score of an agent, uniform in this range at reset: how much of its help arrives at a new partner."""
+    slack_min: int = Field(4, ge=1)
+    slack_max: int = Field(14, ge=1)
     """Steps from a task's arrival to its deadline: slack_max at priority 0, slack_min at priority 1."""
-    least_share: float = Field(0.2, gt=0, le=1)
-    """Least share of its capacity that an agent reserves for a task; with less than that free it cannot accept."""
-    share_exponent: float = Field(0.5, gt=0, le=1)
-    """Diminishing returns: the speed of a task grows with share ** share_exponent."""
-    shuffle: float = 1.0
-    front: float = 1.0
-    rotate: float = 1.0
-    shaping: float = 0.0
-    pace: float = Field(0.2, gt=0)
-    """Chance of completion in a step = pace x effort / complexity."""
-    collaboration_cost: float = Field(0.2, ge=0, le=1)
-    """What an agent's own work loses in a step in which it collaborates with somebody."""
+    work_steps: float = Field(6.5, gt=0)
+    """Steps that a task of complexity 1 takes an agent with capacity 1, expertise 1 and full allocation."""
+    allocation_exponent: float = Field(0.4, gt=0, le=1)
+    """Diminishing returns: an agent's own work goes with allocation ** allocation_exponent."""
     completion_reward: float = 1.0
-    """Reward for each task completed in time; there is no other reward."""
+    """Reward for each task completed in time; there is no other."""
 
     @model_validator(mode="before")
     @classmethod
-    def _slots_follow_the_team(cls, values: Any) -> Any:
+    def _a_place_for_each_agent(cls, values: Any) -> Any:
         if isinstance(values, dict) and not values.get("max_tasks"):
-            n_agents = values.get("n_agents", cls.model_fields["n_agents"].default)
-            if isinstance(n_agents, int):
-                values = {**values, "max_tasks": n_agents}
+            values = {**values, "max_tasks": values.get("n_agents", cls.model_fields["n_agents"].default)}
         return values
 
-    @property
-    def most_arrivals(self) -> int:
-        return self.n_agents
-
-    @property
-    def tasks_per_agent(self) -> int:
-        """Tasks that an agent can hold: each takes at least least_share of its capacity."""
-        return max(1, math.floor((1 + 1e-6) / self.least_share))
+    @model_validator(mode="after")
+    def _every_agent_has_a_place_before_it(self) -> RulesV1:
+        if self.max_tasks < self.n_agents:
+            raise ValueError(f"max_tasks = {self.max_tasks} leaves some of {self.n_agents} agents without a place")
+        return self
 
     @property
     def active_slots(self) -> int:
-        return self.n_agents * self.tasks_per_agent
+        """An agent holds one task at a time."""
+        return self.n_agents
 
     @property
     def agent_features(self) -> int:
@@ -243,10 +231,11 @@ class RulesV1(AllocationRules):
     def slot_features(self) -> int:
         return 4 + self.task_types
 
+    def slot_before(self, agent: int) -> int:
+        return agent
+
     def observation_bounds(self) -> Array:
-        agent = [1.0, 1.0, float(self.tasks_per_agent), 1.0, 1.0] + [1.0] * (3 + 2 * self.task_types)
-        slot = [1.0] * self.slot_features
-        return np.array(agent * self.n_agents + slot * self.max_tasks + [1.0] * self.n_agents**2, np.float32)
+        return np.ones(self.observation_size, np.float32)
 
 
 def make_rules(kind: type[Rules], arguments: Mapping[str, Any]) -> Rules:

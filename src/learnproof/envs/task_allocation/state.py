@@ -1,10 +1,13 @@
 """Where the state of N instances lives: five arrays, and the names of their columns.
 
     agents   float64 [N, n_agents, AGENT_COLUMNS + 2 x types]   an agent's figures, its expertises, what it has taken by type
-    queue    float64 [N, max_tasks, TASK_COLUMNS]                tasks that wait, oldest first; the first QUEUED are real
-    active   float64 [N, active_slots, TASK_COLUMNS]             tasks at work; the first ACTIVE are real
+    queue    float64 [N, max_tasks, TASK_COLUMNS]                tasks that wait
+    active   float64 [N, active_slots, TASK_COLUMNS]             tasks at work
     matrix   float64 [N, n_agents, n_agents]                     the collaboration matrix
     counts   int64   [N, COUNTS]                                 the clock, the two lengths, and tallies for the metrics
+
+In version 0 queue and active are lists: the first QUEUED and the first ACTIVE rows are real. In version 1 they are places,
+one for each slot and one for each agent: a row with DEADLINE 0 is empty.
 
 Few arrays with named columns, because a kernel pays for each array that it is handed. Whole numbers in the float
 columns (types, steps, owners) stay exact.
@@ -23,12 +26,12 @@ from .rules import AllocationRules
 Array = np.ndarray[Any, Any]
 
 # agents: columns; expertise in type k is EXPERTISE + k, tasks of type k taken so far are expertise's column + types
-CAPACITY, LOAD, COMPLETED, SUCCESS_RATE, COLLABORATION_SCORE, WORK_DONE, LOAD_SUM, HELD = range(8)
-EXPERTISE = 8
+CAPACITY, LOAD, COMPLETED, SUCCESS_RATE, COLLABORATION_SCORE, WORK_DONE, LOAD_SUM = range(7)
+EXPERTISE = 7
 
-# queue and active: columns
-TYPE, COMPLEXITY, PRIORITY, DEADLINE, ARRIVAL, OWNER, SHARE = range(7)
-TASK_COLUMNS = 7
+# queue and active: columns; SHARE (the allocation it was taken with) is version 0's, REMAINING (work) version 1's
+TYPE, COMPLEXITY, PRIORITY, DEADLINE, ARRIVAL, OWNER, SHARE, REMAINING = range(8)
+TASK_COLUMNS = 8
 
 # counts: columns
 STEP, QUEUED, ACTIVE, ARRIVED, IN_TIME, PAIRS, QUEUE_SUM, LEFT_QUEUE, WAITING_SUM = range(9)
@@ -47,7 +50,7 @@ class AllocationState:
     def empty(cls, num_envs: int, rules: AllocationRules) -> AllocationState:
         n_agents = rules.n_agents
         return cls(
-            agents=np.zeros((num_envs, n_agents, EXPERTISE + 2 * rules.task_types + 1)),
+            agents=np.zeros((num_envs, n_agents, EXPERTISE + 2 * rules.task_types)),
             queue=np.zeros((num_envs, rules.max_tasks, TASK_COLUMNS)),
             active=np.zeros((num_envs, rules.active_slots, TASK_COLUMNS)),
             matrix=np.zeros((num_envs, n_agents, n_agents)),
