@@ -91,6 +91,7 @@ def measure_config(seed: int, config: str, episodes: int, steps: int | None) -> 
     from learnproof.config import load_settings
     from learnproof.envs.making import RegisteredEnvironment
     from learnproof.envs.task_allocation import dispatchers
+    from learnproof.envs.task_allocation.rules import RulesV1
     from learnproof.policies.actor import RuleActor
     from learnproof.seeding import episode_seeds
     from learnproof.training.assembly import environment_facts
@@ -107,8 +108,18 @@ def measure_config(seed: int, config: str, episodes: int, steps: int | None) -> 
         result = learnproof.train(settings=settings, out=Path(folder) / "run")
         cpu = time.process_time() - began
         policy = learnproof.load_policy(result.path)
-    rules = dispatchers.rules_to_beat(env.unwrapped.rules)  # type: ignore[attr-defined]
-    scores = {name: evaluator.scores(RuleActor(rule), seeds, "deterministic") for name, rule in rules.items()}
+    rules = env.unwrapped.rules  # type: ignore[attr-defined]
+    if isinstance(rules, RulesV1):
+        rivals = {
+            "best expert": lambda o: dispatchers.best_expert(o, rules),
+            "best expert in time": lambda o: dispatchers.best_expert_in_time(o, rules),
+        }
+    else:
+        rivals = {
+            name: lambda o, c=choice: dispatchers.constant(o, rules, *c)
+            for name, choice in dispatchers.CONSTANTS.items()
+        }
+    scores = {name: evaluator.scores(RuleActor(rule), seeds, "deterministic") for name, rule in rivals.items()}
     best = max(scores, key=lambda name: scores[name].mean())
     row: dict[str, Any] = {"rule": best, "rule_mean": float(scores[best].mean()), "cpu_seconds": cpu}
     for mode in ("deterministic", "sampled"):
