@@ -157,6 +157,11 @@ class RulesV0(AllocationRules):
         return max(1, min(every_task, self.n_agents * self.episode_steps))
 
     @property
+    def action_heads(self) -> tuple[str, ...]:
+        """All three as yes or no: under these rules allocation changes nothing but the load that is shown."""
+        return ("bernoulli",) * self.action_size
+
+    @property
     def agent_features(self) -> int:
         return 7
 
