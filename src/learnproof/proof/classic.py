@@ -14,6 +14,7 @@ the run's metric). `look` reads them from evidence; `monitor.py` gathers them wh
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -92,17 +93,20 @@ def look(evidence: Evidence) -> Checklist:
 def records_of(evidence: Evidence) -> dict[str, list[float]]:
     records: dict[str, list[float]] = {name: [] for name in RULES}
     for update in evidence.updates:
-        for name, values in records_of_update(update).items():
+        for name, values in records_of_update(update, evidence.run).items():
             records[name] += values
     for episode in evidence.episodes:
         records["performance_improving"] += performance_of(episode, evidence.run)
     return records
 
 
-def records_of_update(update: Update) -> Mapping[str, Sequence[float]]:
+def records_of_update(update: Update, run: RunStarted) -> Mapping[str, Sequence[float]]:
+    """The gradient norm is the one that the optimizer was given: after clipping, where the run clips."""
+    limit = run.constants.get("max_grad_norm")
+    norms = [min(norm, limit) if limit is not None and math.isfinite(norm) else norm for norm in update.grad_norm]
     return {
         "weights_changing": [update.weight_change],
-        "gradients_flowing": update.grad_norm,
+        "gradients_flowing": norms,
         "entropy_decreasing": update.entropy,
         "loss_improving": update.loss,
     }

@@ -72,7 +72,7 @@ class ChecklistMonitor:
     def feed(self, event: Event) -> MonitorLook | None:
         """Take note of an update or an episode; after every `check_every_episodes` episodes, look."""
         if isinstance(event, Update):
-            for name, values in records_of_update(event).items():
+            for name, values in records_of_update(event, self.run).items():
                 self._extend(name, values)
             if not self._not_finite:
                 self._not_finite = list(not_finite_in(event))[:3]

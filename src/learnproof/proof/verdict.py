@@ -133,6 +133,7 @@ class Verdict:
             "issues_found": list(self.issues_found),
             "fixes_applied": list(self.fixes_applied),
             "final_status": self.final_status,
+            "missing": self.missing,
             "digests": dict(self.digests),
         }
         return {key: plain(value) for key, value in body.items()}
