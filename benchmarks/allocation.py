@@ -38,9 +38,10 @@ SEEDS = 5
 
 def measure_sb3(seed: int, flush: bool, steps: int) -> dict[str, Any]:
     import torch
-    from plain_allocation import PlainTaskAllocation
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_util import make_vec_env
+
+    from plain_allocation import PlainTaskAllocation
 
     torch.set_num_threads(1)
     torch.set_flush_denormal(flush)
@@ -73,8 +74,8 @@ def measure_ours(seed: int, head: str, steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", "", {})
         with open_display(steps, "", clock=time.monotonic) as display:
-            trainer = Trainer(settings, run, RegisteredEnvironment(settings.env), display)
-            trainer.begin()
+            trainer = Trainer(settings, RegisteredEnvironment(settings.env))
+            trainer.begin(run, display)
             trainer.collector.env.reset(seed=seed)  # compile before the clock starts, as SB3 has nothing to compile
             trainer.collector.collect(1)
             trainer.collector.steps = 0
@@ -149,8 +150,8 @@ def measure_evidence(seed: int, blocks: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", "", {})
         with open_display(STEPS, "") as display:
-            trainer = Trainer(settings, run, RegisteredEnvironment(settings.env), display)
-            trainer.begin()
+            trainer = Trainer(settings, RegisteredEnvironment(settings.env))
+            trainer.begin(run, display)
             plans = {True: trainer.plan, False: without}
             trainer._iterate()
             order = np.random.default_rng(seed)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .config import load_settings as load_settings
     from .errors import LearnproofError as LearnproofError
     from .evidence import Evidence as Evidence
-    from .training.gradient_flow import gradient_flow as gradient_flow
     from .proof.verdict import Verdict as Verdict
     from .training.api import RunResult as RunResult
     from .training.api import evaluate as evaluate
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from .training.api import resume as resume
     from .training.api import train as train
     from .training.api import verify as verify
+    from .training.gradient_flow import gradient_flow as gradient_flow
 
 _HOMES = {
     "Evidence": "evidence",

@@ -154,7 +154,9 @@ class CheckpointSettings(Section):
     @classmethod
     def _no_password(cls, value: str | None) -> str | None:
         if value is not None and re.search(r"://[^/]*:[^/]*@", value):
-            raise ValueError("a password in the URL would stand in config.toml: give it through the environment instead")
+            raise ValueError(
+                "a password in the URL would stand in config.toml: give it through the environment instead"
+            )
         return value
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from crashes import SMALL_RUN
 
 pytestmark = pytest.mark.slow

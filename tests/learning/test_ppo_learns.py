@@ -57,6 +57,10 @@ def test_every_autoreset_mode_of_a_given_vector_environment_learns(tmp_path):
     for mode in AutoresetMode:
         envs = [SyncVectorEnv([lambda: gym.make("toy/Lever-v0")] * 8, autoreset_mode=mode) for _ in range(2)]
         result = learnproof.train(
-            envs[0], evaluation_env=envs[1], steps=16_000, out=tmp_path / mode.name, **{**SMALL, "ppo.minibatch_size": 128}
+            envs[0],
+            evaluation_env=envs[1],
+            steps=16_000,
+            out=tmp_path / mode.name,
+            **{**SMALL, "ppo.minibatch_size": 128},
         )
         assert result.verdict.verdict == "proven", (mode, result.verdict.missing)

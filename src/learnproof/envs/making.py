@@ -10,6 +10,8 @@ own), each behind CheckedEnv.
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,6 +31,8 @@ class EnvironmentSource(Protocol):
     """Where a run's environments come from; `evaluation` is None where no second one can be had."""
 
     name: str
+    ours: bool
+    """Made here, and so closed here; what a caller made is the caller's to close."""
 
     def training(self, n_envs: int) -> AnyVectorEnv: ...
 
@@ -37,6 +41,8 @@ class EnvironmentSource(Protocol):
 
 class RegisteredEnvironment:
     """Any environment that Gymnasium knows by id."""
+
+    ours = True
 
     def __init__(self, settings: EnvSettings) -> None:
         self.settings = settings
@@ -59,6 +65,8 @@ class RegisteredEnvironment:
         return self.training(n_envs)
 
     def _single(self) -> gym.Env[Any, Any]:
+        if multiprocessing.parent_process() is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches workers too; the run, not they, decides
         env = gym.make(self.spec, disable_env_checker=True, **self._kwargs)
         return CheckedEnv(env, self.settings.cast_observations)
 
@@ -83,6 +91,7 @@ class GivenEnvironment:
     train_env: AnyVectorEnv
     evaluation_env: AnyVectorEnv | None = None
     name: str = ""
+    ours: bool = False
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ..evidence import Evidence
 from ..policies.actor import Mode, NetworkActor
 from ..proof.verdict import Verdict
 from ..runs.about import describe_run
+from ..runs.checkpoint import Checkpoint
 from ..runs.folder import RunFolder, fresh_path
 from ..seeding import episode_seeds
 from ..show.progress import Display, open_display
@@ -69,9 +71,10 @@ def train(
         source = RegisteredEnvironment(settings.env)
     path = Path(out) if out is not None else fresh_path(Path("runs"), source.name, settings.algorithm, settings.seed)
     about = describe_run(settings.seed, sys.argv, Path.cwd())
+    trainer = Trainer(settings, source, learner_type)
     folder = RunFolder.create(path, to_toml(settings), about)
     with folder.lock():
-        return _run(folder, settings, source, display, learner_type, step=None)
+        return _run(folder, settings, source, trainer, None, display, again=False)
 
 
 def resume(
@@ -88,7 +91,9 @@ def resume(
     settings = read_settings(folder)
     source = _source(settings, env, evaluation_env)
     with folder.lock():
-        return _run(folder, settings, source, display, learner_type, step=step, again=True)
+        checkpoint = folder.checkpoints().open(step) if step is not None else folder.checkpoints().newest()
+        trainer = Trainer(settings, source, learner_type)
+        return _run(folder, settings, source, trainer, checkpoint, display, again=True)
 
 
 def verify(
@@ -146,8 +151,6 @@ def load_policy(path: Path_) -> NetworkActor:
 
 
 def read_settings(folder: RunFolder) -> Settings:
-    import tomllib
-
     return parse_settings(tomllib.loads(folder.read_config()), str(folder.config))
 
 
@@ -165,22 +168,25 @@ def _run(
     folder: RunFolder,
     settings: Settings,
     source: EnvironmentSource,
+    trainer: Trainer,
+    checkpoint: Checkpoint | None,
     display: Display | None,
-    learner_type: type[PPO] | None,
     *,
-    step: int | None,
-    again: bool = False,
+    again: bool,
 ) -> RunResult:
+    """Train from the first step or from a checkpoint, then prove what was learnt. The caller holds the run's lock."""
     title = f"{source.name}, {settings.algorithm}, seed {settings.seed}"
-    with display or open_display(settings.steps, title) as shown, listen_for_stop(shown.say) as request:
-        trainer = Trainer(settings, folder, source, shown, learner_type)
-        checkpoint = folder.checkpoints().open(step) if step is not None else folder.checkpoints().newest()
-        if checkpoint is not None:
-            shown.say(f"going on from step {checkpoint.step}")
-            trainer.go_on(checkpoint)
-        else:
-            trainer.begin(again=again)
-        outcome = _train_and_note_faults(trainer, request)
+    with display or open_display(settings.steps, title) as shown:
+        if checkpoint is not None and checkpoint.state()["progress"]["finished"]:
+            shown.say(f"training had ended at step {checkpoint.step}; what it learnt is proven anew")
+            return RunResult(folder.path, checkpoint.step, prove(folder, settings, source, shown))
+        with listen_for_stop(shown.say) as request:
+            if checkpoint is not None:
+                shown.say(f"going on from step {checkpoint.step}")
+                trainer.go_on(folder, shown, checkpoint)
+            else:
+                trainer.begin(folder, shown, again=again)
+            outcome = _train_and_note_faults(trainer, request)
         if outcome.stop is None:
             shown.say(f"Stopped at step {outcome.steps}. Go on with: learnproof resume {folder.path}")
             return RunResult(folder.path, outcome.steps, None, request.signal)

@@ -107,6 +107,7 @@ class Evaluator:
         return self._envs[count]
 
     def close(self) -> None:
-        for env in self._envs.values():
-            env.close()
+        if self.source.ours:
+            for env in self._envs.values():
+                env.close()
         self._envs.clear()

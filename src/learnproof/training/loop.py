@@ -1,7 +1,7 @@
 """The loop: collect, update, write down, evaluate, save, until a rule stops it.
 
-    trainer = Trainer(settings, folder, source, display)
-    trainer.begin()            # or trainer.go_on(checkpoint)
+    trainer = Trainer(settings, source)          # everything that can be wrong with the settings is wrong here
+    trainer.begin(folder, display)               # or trainer.go_on(folder, display, checkpoint)
     outcome = trainer.run(stop_request)
 
 All state lives in RunState (saving.py) and is whole between two iterations; that is where checkpoints are taken, where
@@ -21,7 +21,7 @@ from ..errors import EnvironmentFault, TrainingFault
 from ..evidence import EnvironmentRestarted, Episode, Evaluation, Fault, NotSeen, RunStarted, RunStopped
 from ..evidence.recorder import cut_back
 from ..policies.normalization import RewardScaler
-from ..runs.checkpoint import Checkpoint
+from ..runs.checkpoint import Checkpoint, Shelf
 from ..runs.folder import RunFolder
 from ..runs.mirror import Mirror
 from ..seeding import episode_seeds
@@ -45,19 +45,16 @@ class Outcome:
 
 
 class Trainer:
-    def __init__(
-        self,
-        settings: Settings,
-        folder: RunFolder,
-        source: EnvironmentSource,
-        display: Display,
-        learner_type: type[PPO] | None = None,
-    ) -> None:
+    folder: RunFolder
+    display: Display
+    checkpoints: Shelf
+    journal: Journal
+    mirror: Mirror | None = None
+
+    def __init__(self, settings: Settings, source: EnvironmentSource, learner_type: type[PPO] | None = None) -> None:
         set_up_torch(settings)
         self.settings = settings
-        self.folder = folder
         self.source = source
-        self.display = display
         env = source.training(settings.env.n_envs)
         self.facts = environment_facts(env)
         self.actor = make_actor(settings, env)
@@ -76,17 +73,15 @@ class Trainer:
         self.evaluator = Evaluator(source, self.facts.metric, settings.evaluation.max_episode_steps)
         self.evaluation_seeds = episode_seeds(settings.seed, "evaluation", settings.evaluation.episodes)
         self.plan = InspectionPlan(settings)
-        self.checkpoints = folder.checkpoints(settings.checkpoint.keep)
-        self.mirror: Mirror | None = None
 
     # ------------------------------------------------------------------ beginning and going on
 
-    def begin(self, *, again: bool = False) -> None:
+    def begin(self, folder: RunFolder, display: Display, *, again: bool = False) -> None:
         """A run from its first step (again: one that was killed before its first checkpoint).
 
         The untrained policy is kept, since the proof compares against it.
         """
-        self._open_mirror(resumed=again)
+        self._settle_in(folder, display, resumed=again)
         cut_back(self.folder.path, 0)
         self.checkpoints.forget_after(-1)
         self.folder.best.forget_after(-1)
@@ -113,9 +108,9 @@ class Trainer:
             self.journal.record(NotSeen(what="evaluation", reason="no second environment was given to evaluate on"))
         self.collector.start()
 
-    def go_on(self, checkpoint: Checkpoint) -> None:
+    def go_on(self, folder: RunFolder, display: Display, checkpoint: Checkpoint) -> None:
         """Take a run up where a checkpoint left it; the evidence is cut back to the same moment."""
-        self._open_mirror(resumed=True)
+        self._settle_in(folder, display, resumed=True)
         whole = self.state.load(checkpoint)
         cut_back(self.folder.path, int(checkpoint.state()["evidence"]["position"]))
         self.checkpoints.forget_after(checkpoint.step)
@@ -130,9 +125,12 @@ class Trainer:
                 )
             )
 
-    def _open_mirror(self, *, resumed: bool) -> None:
+    def _settle_in(self, folder: RunFolder, display: Display, *, resumed: bool) -> None:
+        self.folder = folder
+        self.display = display
+        self.checkpoints = folder.checkpoints(self.settings.checkpoint.keep)
         if self.settings.checkpoint.mirror:
-            self.mirror = Mirror(self.settings.checkpoint.mirror, self.folder, resumed=resumed)
+            self.mirror = Mirror(self.settings.checkpoint.mirror, folder, resumed=resumed)
 
     # ------------------------------------------------------------------ running
 
@@ -146,8 +144,12 @@ class Trainer:
             raise
         finally:
             self.journal.close()
+            self.close()
+
+    def close(self) -> None:
+        if self.source.ours:
             self.collector.env.close()
-            self.evaluator.close()
+        self.evaluator.close()
 
     def _run(self, stop_request: StopRequest) -> Outcome:
         stop: Stop | None = None

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config import Settings
-from ..envs.making import EnvironmentSource
+from ..envs.making import AnyVectorEnv, EnvironmentSource
 from ..errors import EvidenceError, RunFolderError
 from ..evidence import Evidence
 from ..policies.actor import Actor, NetworkActor, RandomActor
@@ -45,13 +45,13 @@ class Policies:
 def prove(folder: RunFolder, settings: Settings, source: EnvironmentSource, display: Display) -> Verdict:
     """Evaluate, judge, and write verdict.json, learning_progress.png and report.html."""
     evidence = read_evidence(folder)
-    env = source.evaluation(1)
     digests = {"evidence.jsonl": _sha256(folder.evidence.read_bytes())}
     scores = None
+    env = source.evaluation(1)
     if env is not None:
-        policies = load_policies(folder, settings, source)
+        policies = load_policies(folder, settings, env)
         digests |= policies.digests
-        scores = paired_scores(settings, source, policies, display)
+        scores = paired_scores(settings, source, env, policies, display)
     return conclude(folder, settings, evidence, scores, digests)
 
 
@@ -80,11 +80,14 @@ def conclude(
 
 
 def read_evidence(folder: RunFolder) -> Evidence:
-    """The evidence, if it still is what the newest checkpoint noted."""
+    """The evidence, if it still is what the newest checkpoint noted; nothing may be added to that of a finished run."""
     newest = folder.checkpoints().newest()
     if newest is not None:
-        noted = newest.state()["evidence"]
-        body = folder.evidence.read_bytes()[: int(noted["position"])] if folder.evidence.exists() else b""
+        state = newest.state()
+        noted = state["evidence"]
+        body = folder.evidence.read_bytes() if folder.evidence.exists() else b""
+        if not state["progress"]["finished"]:
+            body = body[: int(noted["position"])]
         if len(body) != noted["position"] or _sha256(body) != noted["sha256"]:
             raise EvidenceError(
                 f"{folder.evidence} is not what the run wrote: the checkpoint at step {newest.step} noted "
@@ -94,7 +97,7 @@ def read_evidence(folder: RunFolder) -> Evidence:
     return Evidence.read(folder.path)
 
 
-def load_policies(folder: RunFolder, settings: Settings, source: EnvironmentSource) -> Policies:
+def load_policies(folder: RunFolder, settings: Settings, env: AnyVectorEnv) -> Policies:
     initial, trained = folder.initial.newest(), folder.best.newest()
     if initial is None or trained is None:
         missing = "initial" if initial is None else "best"
@@ -102,19 +105,16 @@ def load_policies(folder: RunFolder, settings: Settings, source: EnvironmentSour
             f"{folder.path} has no {missing}/ policy: the run was stopped before its first evaluation. "
             f"Go on with it: learnproof resume {folder.path}"
         )
-    env = source.evaluation(1)
-    assert env is not None
     actors = [make_actor(settings, env), make_actor(settings, env)]
     for actor, checkpoint in zip(actors, (initial, trained), strict=True):
         load_policy_checkpoint(actor, checkpoint)
-    env.close()
     return Policies(actors[0], actors[1], {"initial": initial.digest, "best": trained.digest})
 
 
-def paired_scores(settings: Settings, source: EnvironmentSource, policies: Policies, display: Display) -> PairedScores:
+def paired_scores(
+    settings: Settings, source: EnvironmentSource, env: AnyVectorEnv, policies: Policies, display: Display
+) -> PairedScores:
     """Untrained, random and trained policy on the same fresh seeds."""
-    env = source.evaluation(1)
-    assert env is not None
     metric = environment_facts(env).metric
     evaluator = Evaluator(source, metric, settings.evaluation.max_episode_steps)
     seeds = episode_seeds(settings.seed, "proof", settings.proof.episodes)

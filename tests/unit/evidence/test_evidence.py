@@ -23,7 +23,19 @@ def episode(step):
 
 def update(index, **changes):
     module = ModuleChange(weight_norm=1.0, weight_change=0.1, weight_step=0.1, grad_norm=0.2, learning_rate=1e-3)
-    lists = {key: [0.5] for key in ("loss", "policy_loss", "value_loss", "entropy", "grad_norm", "grad_norm_max", "approx_kl", "clip_fraction")}
+    lists = {
+        key: [0.5]
+        for key in (
+            "loss",
+            "policy_loss",
+            "value_loss",
+            "entropy",
+            "grad_norm",
+            "grad_norm_max",
+            "approx_kl",
+            "clip_fraction",
+        )
+    }
     numbers = dict.fromkeys(
         ("explained_variance", "advantage_mean", "advantage_std", "weight_change", "weight_step"), 0.1
     )

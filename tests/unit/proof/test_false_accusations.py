@@ -29,8 +29,7 @@ SEEDS = 16
 SMALL = {"iterations": 14, "n_steps": 16, "minibatch_size": 16, "epochs": 7}
 """Just long enough to be accused by statistics: 14 stretches of 40 gradient steps."""
 CANNOT_LEARN: dict[str, dict[str, Any]] = {
-    "shuffled rollout": SMALL | {"iterations": 9},
-    "shuffled minibatch": SMALL | {"iterations": 9},
+    "shuffled": SMALL | {"iterations": 9},
     "learning rate 0": {"iterations": 5, "n_steps": 16, "epochs": 1},
     "no step": {"iterations": 5, "n_steps": 16, "epochs": 1},
 }
@@ -50,7 +49,8 @@ def test_a_healthy_run_is_never_accused(kind: str) -> None:
 @pytest.mark.parametrize("block", range(2))
 def test_a_run_that_cannot_learn_is_never_proven(fault: str, block: int) -> None:
     for seed in range(50 * block, 50 * (block + 1)):
-        run = train(seed=seed, fault=fault, **CANNOT_LEARN[fault])
+        where = (" rollout", " minibatch")[seed % 2] if fault == "shuffled" else ""
+        run = train(seed=seed, fault=fault + where, **CANNOT_LEARN[fault])
         verdict = judge(run.evidence, run.scores)
         assert not verdict, (seed, verdict.missing)
 
