@@ -94,7 +94,7 @@ def plan_kills(count: int, seed: int) -> list[str]:
     plan = []
     for number in range(count):
         point = POINTS[number // 2 % len(POINTS)]
-        plan.append(f"{point}:{rng.integers(1, 12)}" if number % 2 else f"random:{rng.uniform(0.5, 4.0):.3f}")
+        plan.append(f"{point}:{rng.integers(1, 12)}" if number % 2 else f"random:{rng.uniform(0.2, 1.5):.3f}")
     return plan
 
 
@@ -108,7 +108,7 @@ def digests(run: Path) -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50, help="SIGKILLs of the run on a shipped environment")
-    parser.add_argument("--steps", type=int, default=40_960)
+    parser.add_argument("--steps", type=int, default=122_880)
     parser.add_argument("--quick", action="store_true", help="6 kills")
     options = parser.parse_args()
     kills = 6 if options.quick else options.kills
