@@ -5,17 +5,23 @@ Torch is imported by the commands that need it, when they run: `learnproof --hel
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+from pydantic import ValidationError
 
 from . import __version__
-from .config import Settings, load_settings
+from .config import Settings, explained, load_settings
 from .errors import LearnproofError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from .runs.folder import RunFolder
 
 PROVEN_OR_DONE, FAILED, BAD_USAGE, UNPROVEN = 0, 1, 2, 3
 
@@ -125,8 +131,6 @@ def evaluate(arguments: Evaluate) -> int:
 
 
 def report(arguments: Report) -> int:
-    import json
-
     from .errors import RunFolderError
     from .evidence import Evidence
     from .runs.folder import RunFolder
@@ -137,14 +141,36 @@ def report(arguments: Report) -> int:
     folder = RunFolder.open(arguments.run)
     if not folder.verdict.exists():
         raise RunFolderError(
-            f"{folder.path} has no verdict yet. Go on with it (learnproof resume {folder.path}) or judge what there is "
-            f"(learnproof verify {folder.path})."
+            f"{folder.path} has no verdict yet: `learnproof resume` goes on with the run, `learnproof verify` judges what "
+            "there is."
         )
-    evidence, verdict = Evidence.read(folder.path), json.loads(folder.verdict.read_bytes())
+    verdict = _read_verdict(folder)
+    evidence = Evidence.read(folder.path)
     draw_learning_progress(evidence, verdict, folder.picture)
     write_report(folder.path, evidence, verdict, folder.read_about(), folder.read_config())
     print_verdict(verdict, folder=folder.path, title=str(folder.path))
+    print("This is verdict.json as it lies there; `learnproof verify` judges anew.")
     return PROVEN_OR_DONE
+
+
+def _read_verdict(folder: RunFolder) -> dict[str, Any]:
+    """A verdict of the right form, on the evidence that lies beside it."""
+    from .errors import RunFolderError
+    from .proof.verdict import Verdict
+
+    try:
+        verdict = Verdict.from_json(json.loads(folder.verdict.read_bytes()))
+    except (ValueError, TypeError, KeyError, LearnproofError) as error:
+        raise RunFolderError(
+            f"{folder.verdict} is not a verdict ({error}). Judge the run anew: learnproof verify {folder.path}"
+        ) from None
+    judged = verdict.digests.get("evidence.jsonl")
+    if judged is not None and judged != hashlib.sha256(folder.evidence.read_bytes()).hexdigest():
+        raise RunFolderError(
+            f"{folder.verdict} is a verdict on other evidence than lies in {folder.path}. Judge it anew: learnproof verify "
+            f"{folder.path}"
+        )
+    return verdict.to_json()
 
 
 def envs(arguments: Envs) -> int:
@@ -204,7 +230,10 @@ def _dispatch(name: str, words: list[str]) -> int:
     if command.arguments is Train:
         path = _config_named_in(words)
         default = Train(settings=load_settings(path)) if path is not None else None
-    arguments = tyro.cli(command.arguments, prog=f"learnproof {name}", args=words, default=default)
+    try:
+        arguments = tyro.cli(command.arguments, prog=f"learnproof {name}", args=words, default=default)
+    except ValidationError as error:
+        raise explained(error, "the command line") from None
     return command.run(arguments)
 
 

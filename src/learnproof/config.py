@@ -16,7 +16,7 @@ import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -50,7 +50,7 @@ class EnvSettings(Section):
 class PolicySettings(Section):
     """The networks."""
 
-    hidden: tuple[int, ...] = Field((256, 256, 128), max_length=32)
+    hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field((256, 256, 128), max_length=32)
     """Widths of the hidden layers, of the policy and of the value network alike."""
     activation: Literal["relu", "tanh"] = "relu"
     """Nonlinearity between layers."""
@@ -237,7 +237,11 @@ def parse_settings(tree: Mapping[str, Any], source: str) -> Settings:
     try:
         return Settings.model_validate(tree)
     except ValidationError as error:
-        raise SettingsError(f"In {source}: " + "; ".join(_explain(item) for item in error.errors())) from None
+        raise explained(error, source) from None
+
+
+def explained(error: ValidationError, source: str) -> SettingsError:
+    return SettingsError(f"In {source}: " + "; ".join(_explain(item) for item in error.errors()))
 
 
 def load_settings(path: str | os.PathLike[str]) -> Settings:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,6 +53,11 @@ def test_every_command_explains_itself(tmp_path):
         (["train", "--config", "nowhere.toml"], "no settings file"),
         (["train"], "No environment was named"),
         (["train", "CartPole-v1", "--device", "warp"], "warp"),
+        (["train", "CartPole-v1", "--steps", "-5"], "steps = -5 cannot be used"),
+        (["train", "CartPole-v1", "--seed", "-1"], "seed = -1 cannot be used"),
+        (["train", "CartPole-v1", "--policy.hidden", "0"], "greater than or equal to 1"),
+        (["train", "CartPole-v1", "--proof.waive", "ratio_is_on", "because"], "ratio_is_one"),
+        (["train", "nowhere:Env-v0"], "nowhere"),
     ],
 )
 def test_bad_usage_is_exit_code_2_and_says_what_to_do(tmp_path, words, said):
@@ -105,12 +111,80 @@ def test_a_run_from_training_to_report(tmp_path):
     assert again.returncode == 1
     assert "learnproof resume run" in again.stderr
 
-    with open(run / "evidence.jsonl", "r+b") as file:
-        file.seek(200)
-        file.write(b"9")
-    tampered = learnproof(tmp_path, "verify", "run")
-    assert tampered.returncode == 1
-    assert "evidence.jsonl" in tampered.stderr
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run, copied for each test that spoils it."""
+    folder = tmp_path_factory.mktemp("finished")
+    done = learnproof(folder, "train", "CartPole-v1", "--steps", "1000", "--out", "run", *SMALL)
+    assert done.returncode in (0, 3), done.stderr
+    return folder / "run"
+
+
+def flip(path, position=-1):
+    body = bytearray(path.read_bytes())
+    body[position] ^= 1
+    path.write_bytes(bytes(body))
+
+
+def checkpoint_file(run, name):
+    return sorted((run / "checkpoints").iterdir())[-1] / name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda run: flip(run / "evidence.jsonl", 200), "evidence.jsonl"),
+        (lambda run: (run / "evidence.jsonl").open("a").write('{"event":"episode"}\n'), "evidence.jsonl"),
+        (lambda run: shutil.rmtree(run / "checkpoints"), "no checkpoint"),
+        (lambda run: flip(checkpoint_file(run, "weights.safetensors")), "weights.safetensors"),
+        (lambda run: flip(checkpoint_file(run, "MANIFEST.json"), 100), "MANIFEST.json"),
+        (lambda run: flip(run / "config.toml", 5), "config.toml"),
+        (lambda run: next((run / "samples").iterdir()).unlink(), "samples"),
+        (lambda run: flip(next((run / "best").iterdir()) / "policy.safetensors"), "policy.safetensors"),
+    ],
+    ids=[
+        "evidence",
+        "evidence added",
+        "no checkpoints",
+        "weights",
+        "manifest",
+        "settings",
+        "sample gone",
+        "best policy",
+    ],
+)
+def test_verify_refuses_a_run_that_was_changed(tmp_path, finished, spoil, said):
+    shutil.copytree(finished, tmp_path / "run")
+    spoil(tmp_path / "run")
+    done = learnproof(tmp_path, "verify", "run")
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_report_refuses_a_verdict_that_is_none_or_not_of_this_evidence(tmp_path, finished):
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "verdict.json").write_text('{"verdict":"proven"}')
+    forged = learnproof(tmp_path, "report", "run")
+    assert forged.returncode == 1
+    assert "not a verdict" in forged.stderr
+    shutil.copy(finished / "verdict.json", tmp_path / "run" / "verdict.json")
+    assert learnproof(tmp_path, "report", "run").returncode == 0
+    flip(tmp_path / "run" / "evidence.jsonl", 300)
+    assert "other evidence" in learnproof(tmp_path, "report", "run").stderr
+
+
+@pytest.mark.slow
+def test_resume_of_a_finished_run_proves_it_again_and_brings_a_lost_best_policy_back(tmp_path, finished):
+    shutil.copytree(finished, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "best")
+    done = learnproof(tmp_path, "resume", "run")
+    assert done.returncode in (0, 3), done.stderr
+    assert "proven anew" in done.stdout
+    assert (tmp_path / "run" / "verdict.json").read_bytes() == (finished / "verdict.json").read_bytes()
 
 
 @pytest.mark.slow

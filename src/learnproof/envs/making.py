@@ -10,8 +10,11 @@ own), each behind CheckedEnv.
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
+import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -111,8 +114,15 @@ def find_spec(env_id: str) -> gym.envs.registration.EnvSpec:
         raise UnknownEnvironment(
             "No environment was named. Try: learnproof train CartPole-v1, or `learnproof envs` for those that ship."
         )
+    module, _, name = env_id.rpartition(":")
     try:
-        return gym.spec(env_id)
+        if module:
+            sys.path.insert(0, os.getcwd())  # a module beside the user is meant as much as an installed one
+            try:
+                importlib.import_module(module)
+            finally:
+                sys.path.remove(os.getcwd())
+        return gym.spec(name)
     except (gym.error.UnregisteredEnv, gym.error.Error, ImportError) as error:
         hint = did_you_mean(env_id, gym.registry.keys())
         raise UnknownEnvironment(

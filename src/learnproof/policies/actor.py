@@ -59,6 +59,10 @@ class NetworkActor:
         rows = self.observations.flatten(observation)
         return rows if self.normalizer is None else self.normalizer.apply(rows)
 
+    def __call__(self, observation: Any) -> Any:
+        """The deterministic actions for a batch of observations."""
+        return self.act(observation, np.random.default_rng(0), "deterministic").action
+
     def act(self, observation: Any, generator: np.random.Generator, mode: Mode) -> Acted:
         return self.act_on_rows(self.read(observation), generator, mode)
 

@@ -168,6 +168,15 @@ class GradientsFlowing(Check):
                 where=_listed(dead),
                 advice="Give the value loss a coefficient above 0, or freeze what is not meant to learn.",
             )
+        excuse = _nothing_to_learn_from(evidence) if dead else None
+        if excuse is not None:
+            return self.finding(
+                "undecided",
+                f"{_listed(dead)} had no gradient, and {excuse}.",
+                figures,
+                where=_listed(dead),
+                advice="Look at the environment first: it has to show something, and to leave a choice.",
+            )
         if dead:
             return self.finding(
                 "fail",
@@ -190,6 +199,16 @@ class GradientsFlowing(Check):
         if exploding:
             summary += f" {exploding} of {len(norms)} gradient norms were {EXPLODING:g} or more before clipping."
         return self.finding("pass", summary, figures)
+
+
+def _nothing_to_learn_from(evidence: Evidence) -> str | None:
+    """Why parameters of right code may get no gradient: a blank observation feeds zeros, a single action has no slope."""
+    if evidence.run.max_entropy == 0:
+        return "there is only one action to choose"
+    batches = [sample["observation"] for sample in evidence.samples("gradient_step") if "observation" in sample]
+    if batches and all(bool((batch == batches[0].flat[0]).all()) for batch in batches):
+        return "every observation that was inspected is the same number throughout"
+    return None
 
 
 def _steps_with_parameters(evidence: Evidence) -> list[Inspection]:

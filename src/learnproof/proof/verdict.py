@@ -175,7 +175,7 @@ def judge(
 ) -> Verdict:
     """Judge a run. `scores` are None where the policies could not be run again; such a run cannot be proven."""
     waive = dict(waive or {})
-    _check_waivers(waive)
+    check_waivers(waive)
     performance, performance_finding = _performance(evidence, scores, error_rate)
     if profile == "classic":
         findings = classic.findings(evidence)
@@ -274,7 +274,8 @@ def _final_status(outcome: Outcome, failed: Sequence[Finding]) -> str:
     return "unproven: no defect was found, and learning was not established"
 
 
-def _check_waivers(waive: Mapping[str, str]) -> None:
+def check_waivers(waive: Mapping[str, str]) -> None:
+    """Refuse a waiver of a check that does not exist, or one without a reason."""
     for name, reason in waive.items():
         if name not in WAIVABLE:
             raise SettingsError(

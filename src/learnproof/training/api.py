@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import tomllib
@@ -10,16 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
 from ..algorithms.ppo import PPO
 from ..config import Settings, parse_settings, to_toml
 from ..envs.making import EnvironmentSource, GivenEnvironment, RegisteredEnvironment
-from ..errors import DiskFull, RunFolderError, TrainingFault
+from ..errors import DiskFull, RunFolderError, TrainingFault, UsageError
 from ..evidence import Evidence
 from ..policies.actor import Mode, NetworkActor
-from ..proof.verdict import Verdict
+from ..proof.verdict import Verdict, check_waivers
 from ..runs.about import describe_run
 from ..runs.checkpoint import Checkpoint
 from ..runs.folder import RunFolder, fresh_path
@@ -62,6 +64,14 @@ def train(
     name: train("CartPole-v1", steps=50_000, **{"ppo.learning_rate": 1e-3}).
     """
     settings = (settings or Settings()).replace(changes)
+    check_waivers(settings.proof.waive)
+    if isinstance(env, gym.Env):
+        raise UsageError(
+            f"train wants a Gymnasium id or a vector environment, and {type(env.unwrapped).__name__} is a single one. Give "
+            "its id, or wrap it: gymnasium.vector.SyncVectorEnv([lambda: env])."
+        )
+    if env is not None and env is evaluation_env:
+        raise UsageError("env and evaluation_env are one object: evaluating would reset the episodes that train.")
     source: EnvironmentSource
     if isinstance(env, VectorEnv):
         source = GivenEnvironment(env, evaluation_env)
@@ -117,6 +127,8 @@ def evaluate(
     path: Path_, *, episodes: int = 100, seed: int | None = None, display: Display | None = None
 ) -> dict[str, np.ndarray[Any, Any]]:
     """Scores of a run's best policy on seeds that neither training nor its proof used, deterministic and sampled."""
+    if episodes < 1:
+        raise UsageError(f"episodes = {episodes}: play at least one.")
     folder = RunFolder.open(Path(path))
     settings = read_settings(folder)
     source = RegisteredEnvironment(settings.env)
@@ -137,17 +149,21 @@ def evaluate(
 
 
 def load_policy(path: Path_) -> NetworkActor:
-    """The best policy of a run, with its normalisation: `policy.act(observation_batch, generator, mode)`."""
+    """The best policy of a run, with its normalisation: `policy(observations)` gives a batch of actions."""
     folder = RunFolder.open(Path(path))
     settings = read_settings(folder)
     best = folder.best.newest()
     if best is None:
-        raise RunFolderError(f"{folder.path} has no best/ policy yet. Go on with it: learnproof resume {folder.path}")
+        raise RunFolderError(f"{folder.path} has no best/ policy. Go on with it: {resume_command(folder)}")
     env = RegisteredEnvironment(settings.env).evaluation(1)
     actor = make_actor(settings, env)
     env.close()
     load_policy_checkpoint(actor, best)
     return actor
+
+
+def resume_command(folder: RunFolder) -> str:
+    return f"learnproof resume {shlex.quote(str(folder.path))}"
 
 
 def read_settings(folder: RunFolder) -> Settings:
@@ -179,16 +195,19 @@ def _run(
     with display or open_display(settings.steps, title) as shown:
         if checkpoint is not None and checkpoint.state()["progress"]["finished"]:
             shown.say(f"training had ended at step {checkpoint.step}; what it learnt is proven anew")
+            trainer.restore_best(folder, checkpoint)
             return RunResult(folder.path, checkpoint.step, prove(folder, settings, source, shown))
         with listen_for_stop(shown.say) as request:
             if checkpoint is not None:
                 shown.say(f"going on from step {checkpoint.step}")
                 trainer.go_on(folder, shown, checkpoint)
             else:
+                if again:
+                    shown.say("there is no checkpoint: beginning again at step 0")
                 trainer.begin(folder, shown, again=again)
             outcome = _train_and_note_faults(trainer, request)
         if outcome.stop is None:
-            shown.say(f"Stopped at step {outcome.steps}. Go on with: learnproof resume {folder.path}")
+            shown.say(f"Stopped at step {outcome.steps}. Go on with: {resume_command(folder)}")
             return RunResult(folder.path, outcome.steps, None, request.signal)
         shown.say(f"training ended at step {outcome.steps}: {outcome.stop.reason}")
         return RunResult(folder.path, outcome.steps, prove(folder, settings, source, shown))
@@ -201,7 +220,7 @@ def _train_and_note_faults(trainer: Trainer, request: StopRequest) -> Outcome:
     except DiskFull as error:
         steps = trainer.checkpoints.steps()
         kept = f"The checkpoint of step {steps[-1]} is whole" if steps else "There was no checkpoint yet"
-        raise DiskFull(f"{error} {kept}: learnproof resume {trainer.folder.path}") from None
+        raise DiskFull(f"{error} {kept}: {resume_command(trainer.folder)}") from None
     except TrainingFault:
         conclude(trainer.folder, trainer.settings, Evidence.read(trainer.folder.path), None, {})
         raise

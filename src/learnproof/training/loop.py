@@ -132,6 +132,14 @@ class Trainer:
         if self.settings.checkpoint.mirror:
             self.mirror = Mirror(self.settings.checkpoint.mirror, folder, resumed=resumed)
 
+    def restore_best(self, folder: RunFolder, checkpoint: Checkpoint) -> None:
+        """Read a finished run's last checkpoint whole, and publish its best policy again where best/ is gone."""
+        checkpoint.verify()
+        if folder.best.newest() is None:
+            self.folder = folder
+            self.state.load(checkpoint)
+            self._publish_best()
+
     # ------------------------------------------------------------------ running
 
     def run(self, stop_request: StopRequest) -> Outcome:
@@ -197,9 +205,10 @@ class Trainer:
         return min(self.settings.ppo.n_steps, left)
 
     def _budget_spent(self) -> Stop | None:
-        """Less than one minibatch left is not worth an update."""
+        """Less than one minibatch (or one rollout, where that is smaller) left is not worth an update."""
         taken, budget = self.collector.steps, self.settings.steps
-        if taken and budget - taken < self.settings.ppo.minibatch_size:
+        worth = min(self.settings.ppo.minibatch_size, self.settings.ppo.n_steps * self.collector.env.num_envs)
+        if taken and budget - taken < worth:
             return Stop("budget", f"{taken} of {budget} steps were taken")
         return None
 

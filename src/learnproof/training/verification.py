@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -82,18 +83,23 @@ def conclude(
 def read_evidence(folder: RunFolder) -> Evidence:
     """The evidence, if it still is what the newest checkpoint noted; nothing may be added to that of a finished run."""
     newest = folder.checkpoints().newest()
-    if newest is not None:
-        state = newest.state()
-        noted = state["evidence"]
-        body = folder.evidence.read_bytes() if folder.evidence.exists() else b""
-        if not state["progress"]["finished"]:
-            body = body[: int(noted["position"])]
-        if len(body) != noted["position"] or _sha256(body) != noted["sha256"]:
-            raise EvidenceError(
-                f"{folder.evidence} is not what the run wrote: the checkpoint at step {newest.step} noted "
-                f"{noted['position']} bytes with sha256 {noted['sha256'][:12]}…. Somebody or something changed it; "
-                "a verdict on it would prove nothing."
-            )
+    if newest is None:
+        raise EvidenceError(
+            f"{folder.path} has no checkpoint, and only a checkpoint says which evidence the run wrote: a verdict on it "
+            f"would prove nothing. Go on with the run: learnproof resume {shlex.quote(str(folder.path))}"
+        )
+    newest.verify()
+    state = newest.state()
+    noted = state["evidence"]
+    body = folder.evidence.read_bytes() if folder.evidence.exists() else b""
+    if not state["progress"]["finished"]:
+        body = body[: int(noted["position"])]
+    if len(body) != noted["position"] or _sha256(body) != noted["sha256"]:
+        raise EvidenceError(
+            f"{folder.evidence} is not what the run wrote: the checkpoint at step {newest.step} noted "
+            f"{noted['position']} bytes with sha256 {noted['sha256'][:12]}…. Somebody or something changed it; "
+            "a verdict on it would prove nothing."
+        )
     return Evidence.read(folder.path)
 
 
@@ -102,8 +108,8 @@ def load_policies(folder: RunFolder, settings: Settings, env: AnyVectorEnv) -> P
     if initial is None or trained is None:
         missing = "initial" if initial is None else "best"
         raise RunFolderError(
-            f"{folder.path} has no {missing}/ policy: the run was stopped before its first evaluation. "
-            f"Go on with it: learnproof resume {folder.path}"
+            f"{folder.path} has no {missing}/ policy: it was removed, or the run was stopped before its first evaluation. "
+            f"Go on with it: learnproof resume {shlex.quote(str(folder.path))}"
         )
     actors = [make_actor(settings, env), make_actor(settings, env)]
     for actor, checkpoint in zip(actors, (initial, trained), strict=True):

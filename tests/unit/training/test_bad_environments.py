@@ -6,7 +6,7 @@ import pytest
 from toy_environments import register_toys
 
 import learnproof
-from learnproof.errors import EnvironmentFault, SettingsError, UnknownEnvironment, UnsupportedSpace
+from learnproof.errors import EnvironmentFault, SettingsError, UnknownEnvironment, UnsupportedSpace, UsageError
 
 SMALL = {"policy.hidden": (8,), "ppo.n_steps": 8, "ppo.minibatch_size": 8, "env.n_envs": 2, "evaluation.every_steps": 0}
 
@@ -83,6 +83,56 @@ def test_unknown_settings_are_refused_with_a_suggestion():
 def test_unknown_environment_arguments_are_refused():
     with pytest.raises(SettingsError, match=r"env\.kwargs"):
         learnproof.train("CartPole-v1", out="x", **{"env.kwargs": {"gravitation": 3}})
+
+
+def test_a_module_beside_the_user_is_imported_for_its_environment(tmp_path):
+    code = "import gymnasium\nfrom toy_environments import Lever\ngymnasium.register('beside/Lever-v0', Lever)\n"
+    (tmp_path / "my_environments.py").write_text(code)
+    result = learnproof.train("my_environments:beside/Lever-v0", steps=32, out="run", **SMALL)
+    assert result.steps == 32
+    with pytest.raises(UnknownEnvironment, match="no_such_module"):
+        learnproof.train("no_such_module:Lever-v0")
+
+
+def test_a_single_environment_and_one_object_for_both_purposes_are_refused():
+    with pytest.raises(UsageError, match="single one"):
+        learnproof.train(gym.make("CartPole-v1"))
+    env = gym.make_vec("CartPole-v1", 2)
+    with pytest.raises(UsageError, match="one object"):
+        learnproof.train(env, evaluation_env=env)
+
+
+def test_the_whole_budget_is_used_whatever_the_minibatch():
+    result = learnproof.train("toy/Faulty-v0", steps=160, out="run", **{**SMALL, "ppo.minibatch_size": 9999})
+    assert result.steps == 160
+
+
+def test_a_blank_observation_is_not_an_accusation():
+    """Zeros in, zero biases: right code whose first layer can have no gradient."""
+
+    class Blank(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        action_space = gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.t = 0
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            self.t += 1
+            return np.zeros(2, np.float32), float(action), False, self.t == 5, {}
+
+    if "toy/Blank-v0" not in gym.registry:
+        gym.register("toy/Blank-v0", Blank)
+    verdict = learnproof.train("toy/Blank-v0", steps=400, out="run", **SMALL).verdict
+    assert verdict.verdict != "broken", verdict.issues_found
+
+
+def test_a_loaded_policy_is_called_with_a_batch_of_observations(tmp_path):
+    result = learnproof.train("toy/Lever-v0", steps=32, out="run", **SMALL)
+    actions = learnproof.load_policy(result.path)(np.array([[0, 1], [2, 3], [1, 1]]))
+    assert actions.shape == (3, 2)
 
 
 def test_a_space_that_cannot_be_learnt_is_refused():
