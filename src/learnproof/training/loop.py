@@ -169,11 +169,11 @@ class Trainer:
                 break
             self._iterate()
             stop = self._evaluate_when_due()
-            if stop is None and stop_request:
-                self._save()
-                return Outcome(self.collector.steps, None)
             if stop is None:
-                self._save_when_due()
+                if self._checkpoint_is_due() or stop_request:
+                    self._save()
+                if stop_request:
+                    return Outcome(self.collector.steps, None)
         self._finish(stop)
         return Outcome(self.collector.steps, stop)
 
@@ -245,11 +245,13 @@ class Trainer:
         self.folder.best.write(best.step, {"score": best.score, "step": best.step}, {"policy": best.policy})
         self.folder.best.forget_after(best.step)
 
-    def _save_when_due(self) -> None:
+    def _checkpoint_is_due(self) -> bool:
+        """Asked once per iteration; where it is, the next one is due an interval later."""
         progress, every = self.state.progress, self.settings.checkpoint.every_steps
-        if self.collector.steps >= progress.next_checkpoint:
-            progress.next_checkpoint = (self.collector.steps // every + 1) * every
-            self._save()
+        if self.collector.steps < progress.next_checkpoint:
+            return False
+        progress.next_checkpoint = (self.collector.steps // every + 1) * every
+        return True
 
     def _save(self) -> None:
         """Write a checkpoint: first the evidence up to here reaches the disk, then the checkpoint that refers to it."""

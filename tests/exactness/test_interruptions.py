@@ -1,0 +1,71 @@
+"""Ctrl-C, again and again, changes nothing: the run ends in the same bytes as one that was left alone."""
+
+import signal
+
+import learnproof
+from crashes import digests
+from learnproof.training.api import RunFolder
+
+SMALL = {
+    "steps": 2048,
+    "policy.hidden": (16,),
+    "env.kwargs": {"n_agents": 2},
+    "env.normalize_observations": True,
+    "env.normalize_rewards": True,
+    "ppo.n_steps": 32,
+    "ppo.minibatch_size": 64,
+    "ppo.epochs": 2,
+    "checkpoint.every_steps": 300,
+    "checkpoint.keep": 2,
+    "evaluation.every_steps": 500,
+    "evaluation.episodes": 3,
+    "proof.episodes": 10,
+}
+
+
+class Display:
+    """Says nothing, and presses Ctrl-C when the run passes a step."""
+
+    def __init__(self, press_at=None):
+        self.press_at = press_at
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def say(self, text, kind="info"):
+        pass
+
+    def phase(self, text):
+        pass
+
+    def update(self, status):
+        if self.press_at is not None and status.step is not None and status.step >= self.press_at:
+            self.press_at = None
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_a_run_interrupted_five_times_ends_in_the_same_bytes(tmp_path):
+    env = "learnproof/TaskAllocation-v1"
+    learnproof.train(env, out=tmp_path / "calm", display=Display(), **SMALL)
+    result = learnproof.train(env, out=tmp_path / "hunted", display=Display(200), **SMALL)
+    stops = 0
+    for step in (400, 700, 1000, 1600, None):
+        assert result.verdict is None
+        assert result.stopped_by is signal.SIGINT
+        stops += 1
+        result = learnproof.resume(tmp_path / "hunted", display=Display(step))
+    assert stops == 5
+    assert result.verdict is not None
+    assert digests(tmp_path / "hunted") == digests(tmp_path / "calm")
+
+
+def test_going_back_to_an_earlier_checkpoint_gives_the_same_end(tmp_path):
+    env = "learnproof/TaskAllocation-v0"
+    learnproof.train(env, out=tmp_path / "calm", display=Display(), **SMALL)
+    learnproof.train(env, out=tmp_path / "back", display=Display(1500), **SMALL)
+    earlier = RunFolder.open(tmp_path / "back").checkpoints().steps()[0]
+    learnproof.resume(tmp_path / "back", step=earlier, display=Display())
+    assert digests(tmp_path / "back") == digests(tmp_path / "calm")
