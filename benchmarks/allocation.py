@@ -67,6 +67,7 @@ def measure_ours(seed: int, head: str, steps: int) -> dict[str, Any]:
     from learnproof.training.interrupt import StopRequest
     from learnproof.training.loop import Trainer
 
+    steps = (2 * blocks + 1) * ROLLOUT
     settings = Settings().replace(
         {"env.id": "learnproof/TaskAllocation-v0", "env.kwargs": {"n_agents": 3}, "steps": steps, "seed": seed,
          "policy.box_head": head, "evaluation.every_steps": 0}
@@ -143,13 +144,13 @@ def measure_evidence(seed: int, blocks: int) -> dict[str, Any]:
     from learnproof.training.loop import Trainer
 
     settings = Settings().replace(
-        {"env.id": "learnproof/TaskAllocation-v0", "env.kwargs": {"n_agents": 3}, "steps": STEPS, "seed": seed}
+        {"env.id": "learnproof/TaskAllocation-v0", "env.kwargs": {"n_agents": 3}, "steps": steps, "seed": seed}
     )
     without = InspectionPlan(settings.replace({"evidence.enabled": False}))
     seconds: dict[bool, list[float]] = {True: [], False: []}
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", "", {})
-        with open_display(STEPS, "") as display:
+        with open_display(steps, "") as display:
             trainer = Trainer(settings, RegisteredEnvironment(settings.env))
             trainer.begin(run, display)
             plans = {True: trainer.plan, False: without}
