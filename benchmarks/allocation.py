@@ -67,7 +67,6 @@ def measure_ours(seed: int, head: str, steps: int) -> dict[str, Any]:
     from learnproof.training.interrupt import StopRequest
     from learnproof.training.loop import Trainer
 
-    steps = (2 * blocks + 1) * ROLLOUT
     settings = Settings().replace(
         {"env.id": "learnproof/TaskAllocation-v0", "env.kwargs": {"n_agents": 3}, "steps": steps, "seed": seed,
          "policy.box_head": head, "evaluation.every_steps": 0}
@@ -143,6 +142,7 @@ def measure_evidence(seed: int, blocks: int) -> dict[str, Any]:
     from learnproof.training.inspection import InspectionPlan
     from learnproof.training.loop import Trainer
 
+    steps = (2 * blocks + 1) * ROLLOUT
     settings = Settings().replace(
         {"env.id": "learnproof/TaskAllocation-v0", "env.kwargs": {"n_agents": 3}, "steps": steps, "seed": seed}
     )
