@@ -106,7 +106,10 @@ class Trainer:
             )
         if not self.evaluator.available:
             self.journal.record(NotSeen(what="evaluation", reason="no second environment was given to evaluate on"))
+        if self.collector.can_snapshot:
+            display.phase("starting the environment (its first use on a machine compiles it: some ten seconds)")
         self.collector.start()
+        display.phase("")
 
     def go_on(self, folder: RunFolder, display: Display, checkpoint: Checkpoint) -> None:
         """Take a run up where a checkpoint left it; the evidence is cut back to the same moment."""
