@@ -15,6 +15,7 @@ can fall on the other side of the threshold from most samples, so that the two m
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,22 +33,22 @@ HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 BETA_EDGE = 1e-6  # samples stay this far from 0 and 1, where the density of a Beta has no finite logarithm
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """One distribution. `max_entropy` is that of the uniform policy, or None where actions are continuous."""
 
     n_params: int
     n_actions: int
     max_entropy: float | None = None
 
-    def log_prob_and_entropy(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
+    @abstractmethod
+    def log_prob_and_entropy(self, params: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]: ...
 
-    def sample(self, params: Tensor, generator: np.random.Generator) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def sample(self, params: Tensor, generator: np.random.Generator) -> Tensor: ...
 
+    @abstractmethod
     def mode(self, params: Tensor) -> Tensor:
         """The deterministic action: the likeliest one, or the mean where that is what fits a bounded action."""
-        raise NotImplementedError
 
 
 class CategoricalHead(Head):
