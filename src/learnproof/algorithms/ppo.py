@@ -1,11 +1,8 @@
 """PPO: several epochs of clipped policy-gradient steps on each rollout.
 
 Comes in: a Rollout [T, N]. Goes out: an UpdateReport. On the way: values of all states -> advantages and targets
-(returns.py) -> `epochs` passes over shuffled minibatches, each one gradient step of
-
-    loss = -min(A ratio, A clip(ratio)) + value_coefficient (V - target)^2 - entropy_coefficient H
-
-with ratio = pi(a|s) / pi_old(a|s). All parameters are one flat vector (policies/flat.py) under one fused Adam.
+(returns.py) -> `epochs` passes over shuffled minibatches, each one gradient step of the clipped objective (surrogate.py),
+ratio = pi(a|s) / pi_old(a|s). All parameters are one flat vector (policies/flat.py) under one fused Adam.
 """
 
 from __future__ import annotations
@@ -25,9 +22,9 @@ from ..policies.flat import FlatParameters
 from ..seeding import generator, generator_state, restore_generator
 from .learner import Array, Inspect, InspectedStep, ModuleReport, Rollout, UpdateReport
 from .returns import explained_variance, gae
+from .surrogate import Asked, Figures, Said, derivative, figures
 
 ADVANTAGE_EPSILON = 1e-8
-STATISTICS = ("loss", "policy_loss", "value_loss", "entropy", "grad_norm", "approx_kl", "clip_fraction")
 
 
 @dataclass
@@ -48,8 +45,28 @@ class Experience:
     def stretch(self, start: int, stop: int) -> Experience:
         return Experience(*(getattr(self, name)[start:stop] for name in self.__dataclass_fields__))
 
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.old_log_prob, self.advantage, self.value, self.target)
+
     def __len__(self) -> int:
         return len(self.row)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One gradient step: what the network said before it, the gradient's norm, and how it was scaled by clipping."""
+
+    said: Said
+    norm: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class Epoch:
+    figures: Figures
+    grad_norm: float
+    grad_norm_max: float
 
 
 class PPO:
@@ -76,11 +93,11 @@ class PPO:
         experience = self._experience(rollout, value, advantage, target)
         before = self.flat.vector.detach().clone()
 
-        statistics, inspected = self._epochs(experience, inspect)
+        epochs, inspected = self._epochs(experience, inspect)
 
         after = self.flat.vector.detach()
         valid = rollout.valid
-        report = self._report(statistics, before, after, learning_rate)
+        report = self._report(epochs, before, after, learning_rate)
         return UpdateReport(
             **report,
             optimizer_steps=self.optimizer_steps,
@@ -107,38 +124,22 @@ class PPO:
             self.settings.gae_lambda,
         ).astype(np.float32)
 
-    def gradient_step(self, batch: Experience) -> tuple[list[Tensor], Tensor, Tensor, float]:
-        """One descent step: its statistics, log-probabilities and values before it, and how gradients were scaled."""
-        s = self.settings
-        log_prob, entropy, value = self.network(batch.observation, batch.action)
-        log_ratio = log_prob - batch.old_log_prob
-        ratio = log_ratio.exp()
-        clipped = ratio.clamp(1 - s.clip_range, 1 + s.clip_range)
-        policy_loss = -torch.min(batch.advantage * ratio, batch.advantage * clipped).mean()
-        held = value
-        if s.clip_range_value is not None:
-            held = batch.value + (value - batch.value).clamp(-s.clip_range_value, s.clip_range_value)
-        value_loss = (held - batch.target).square().mean()
-        mean_entropy = entropy.mean()
-        loss = policy_loss + s.value_coefficient * value_loss - s.entropy_coefficient * mean_entropy
-
-        self.flat.gradient.zero_()
-        loss.backward()
-        norm = self.flat.gradient.norm()
-        size = float(norm)
-        if not math.isfinite(size):
-            raise self._not_finite(loss)
-        scale = min(1.0, s.max_grad_norm / (size + 1e-6))
+    def gradient_step(self, batch: Experience) -> Step:
+        """One descent step. Gradients that are not finite are refused before they reach the weights."""
+        outputs = self.network.keeping(batch.observation)
+        log_prob, entropy = self.network.head.log_prob_and_entropy(outputs.params, batch.action)
+        said = Said(log_prob.detach(), entropy.detach(), outputs.value)
+        wanted = derivative(said, batch.asked, self.settings)
+        self.network.backward(outputs, log_prob, entropy, *wanted)
+        norm = float(torch.linalg.vector_norm(self.flat.gradient))
+        if not math.isfinite(norm):
+            raise self._not_finite(figures(said, batch.asked, self.settings).loss)
+        scale = min(1.0, self.settings.max_grad_norm / (norm + 1e-6))
         if scale < 1.0:
             self.flat.gradient.mul_(scale)
         self.optimizer_step()
         self.optimizer_steps += 1
-
-        with torch.no_grad():
-            approx_kl = (ratio - 1 - log_ratio).mean()
-            clip_fraction = (clipped != ratio).float().mean()
-        statistics = [loss, policy_loss, value_loss, mean_entropy, norm, approx_kl, clip_fraction]
-        return [item.detach() for item in statistics], log_prob.detach(), value.detach(), scale
+        return Step(said, norm, scale)
 
     def optimizer_step(self) -> None:
         self.optimizer.step()
@@ -174,38 +175,40 @@ class PPO:
             target=self._tensor(target.ravel()[rows].astype(np.float32)),
         )
 
-    def _epochs(self, experience: Experience, inspect: Inspect) -> tuple[list[Tensor], list[InspectedStep]]:
+    def _epochs(self, experience: Experience, inspect: Inspect) -> tuple[list[Epoch], list[InspectedStep]]:
         s = self.settings
         per_epoch = math.ceil(len(experience) / s.minibatch_size)
         wanted = _spread(inspect.gradient_steps, s.epochs * per_epoch)
-        statistics: list[Tensor] = []
+        epochs: list[Epoch] = []
         inspected: list[InspectedStep] = []
         for epoch in range(s.epochs):
             shuffled = experience.take(torch.from_numpy(self.shuffler.permutation(len(experience))))
-            collected: list[Tensor] = []
+            if s.normalize_advantage:
+                shuffled.advantage = _normalised(shuffled.advantage, s.minibatch_size)
+            steps: list[Step] = []
             for minibatch in range(per_epoch):
                 batch = shuffled.stretch(minibatch * s.minibatch_size, (minibatch + 1) * s.minibatch_size)
-                if s.normalize_advantage and len(batch) > 1:  # the deviation of one sample is not a number
-                    spread = batch.advantage.std() + ADVANTAGE_EPSILON
-                    batch.advantage = (batch.advantage - batch.advantage.mean()) / spread
                 if epoch * per_epoch + minibatch in wanted:
-                    measured, seen = self._inspected_step(batch, epoch, minibatch)
+                    step, seen = self._inspected_step(batch, epoch, minibatch)
                     inspected.append(seen)
                 else:
-                    measured, _, _, _ = self.gradient_step(batch)
-                collected.append(torch.stack(measured))
-            statistics.append(torch.stack(collected))
-            if s.target_kl is not None and float(statistics[-1][:, 5].mean()) > 1.5 * s.target_kl:
+                    step = self.gradient_step(batch)
+                steps.append(step)
+            said = Said(*(torch.cat(parts) for parts in zip(*(step.said for step in steps), strict=True)))
+            norms = [step.norm for step in steps]
+            measured = figures(said, shuffled.asked, s)
+            epochs.append(Epoch(measured, sum(norms) / len(norms), max(norms)))
+            if s.target_kl is not None and float(measured.approx_kl) > 1.5 * s.target_kl:
                 break
-        return statistics, inspected
+        return epochs, inspected
 
-    def _inspected_step(self, batch: Experience, epoch: int, minibatch: int) -> tuple[list[Tensor], InspectedStep]:
+    def _inspected_step(self, batch: Experience, epoch: int, minibatch: int) -> tuple[Step, InspectedStep]:
         before = self.flat.vector.detach().clone()
-        step = self.optimizer_steps
-        measured, log_prob, value, scale = self.gradient_step(batch)
+        number = self.optimizer_steps
+        step = self.gradient_step(batch)
         with torch.no_grad():
             log_prob_after, _, value_after = self.network(batch.observation, batch.action)
-            gradients = self.flat.norms(self.flat.gradient) / scale
+            gradients = self.flat.norms(self.flat.gradient) / step.scale
             weights = self.flat.norms(before)
             moved = self.flat.norms(self.flat.vector - before)
         arrays = {
@@ -215,19 +218,19 @@ class PPO:
             "advantage": batch.advantage,
             "target": batch.target,
             "old_log_prob": batch.old_log_prob,
-            "log_prob_before": log_prob,
+            "log_prob_before": step.said.log_prob,
             "log_prob_after": log_prob_after,
-            "value_before": value,
+            "value_before": step.said.value,
             "value_after": value_after,
         }
         names = [stretch.name for stretch in self.flat.stretches]
         figures = torch.stack([gradients, weights, moved], dim=1).tolist()
-        return measured, InspectedStep(
-            optimizer_step=step,
+        return step, InspectedStep(
+            optimizer_step=number,
             epoch=epoch,
             minibatch=minibatch,
             learning_rate=float(self.optimizer.param_groups[0]["lr"]),
-            arrays={role: tensor.cpu().numpy() for role, tensor in arrays.items()},
+            arrays={role: tensor.detach().cpu().numpy() for role, tensor in arrays.items()},
             parameters=dict(zip(names, figures, strict=True)),
         )
 
@@ -248,10 +251,12 @@ class PPO:
             "value_after": value_after.cpu().numpy(),
         }
 
-    def _report(self, statistics: list[Tensor], before: Tensor, after: Tensor, learning_rate: float) -> dict[str, Any]:
-        means = torch.stack([epoch.mean(0) for epoch in statistics]).double().cpu().numpy()
-        report: dict[str, Any] = {name: means[:, column].tolist() for column, name in enumerate(STATISTICS)}
-        report["grad_norm_max"] = [float(epoch[:, 4].max()) for epoch in statistics]
+    def _report(self, epochs: list[Epoch], before: Tensor, after: Tensor, learning_rate: float) -> dict[str, Any]:
+        report: dict[str, Any] = {
+            name: [float(getattr(epoch.figures, name)) for epoch in epochs] for name in Figures._fields
+        }
+        report["grad_norm"] = [epoch.grad_norm for epoch in epochs]
+        report["grad_norm_max"] = [epoch.grad_norm_max for epoch in epochs]
         norms = self.flat.norms(after).double().cpu().numpy()
         changes = self.flat.norms(after - self.start).double().cpu().numpy()
         steps = self.flat.norms(after - before).double().cpu().numpy()
@@ -331,6 +336,17 @@ class PPO:
 def _spread(count: int, total: int) -> set[int]:
     """`count` of `total` gradient steps, evenly spaced, the first and the last among them."""
     return set(np.linspace(0, total - 1, min(count, total)).round().astype(int).tolist()) if count else set()
+
+
+def _normalised(advantage: Tensor, size: int) -> Tensor:
+    """Mean 0 and deviation 1 in each minibatch of `size` rows; the last one may be smaller."""
+    whole = len(advantage) - len(advantage) % size
+    parts = [advantage[:whole].view(-1, size), advantage[whole:].view(1, -1)]
+    for position, part in enumerate(parts):
+        if len(part) and part.shape[1] > 1:  # the deviation of one sample is not a number
+            spread = part.std(1, keepdim=True) + ADVANTAGE_EPSILON
+            parts[position] = (part - part.mean(1, keepdim=True)) / spread
+    return torch.cat([part.flatten() for part in parts])
 
 
 def _rollout_roles(
