@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .errors import LearnproofError as LearnproofError
     from .evidence import Evidence as Evidence
     from .proof.verdict import Verdict as Verdict
+    from .supervising import callbacks as callbacks
+    from .supervising.joining import watch as watch
     from .training.api import RunResult as RunResult
     from .training.api import evaluate as evaluate
     from .training.api import load_policy as load_policy
@@ -41,12 +43,16 @@ _HOMES = {
     "resume": "training.api",
     "train": "training.api",
     "verify": "training.api",
+    "watch": "supervising.joining",
 }
+_MODULES = {"callbacks": "supervising.callbacks"}
 
-__all__ = sorted(_HOMES)
+__all__ = sorted([*_HOMES, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{_MODULES[name]}", __name__)
     if name not in _HOMES:
         raise AttributeError(f"module 'learnproof' has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)

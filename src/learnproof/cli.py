@@ -86,6 +86,35 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """Watch somebody's training script, unedited, and judge what it did: learnproof watch -- python train.py --seed 1
+
+    The command after the two dashes runs as it would by itself; its output is its own, the verdict goes to standard
+    error. Exit code: the script's own.
+    """
+
+    json: Path | None = None
+    """Also write the verdict here."""
+    out: Path | None = None
+    """Folder for what is seen; default: a new one under runs/."""
+    strict: bool = False
+    """End with the verdict's code (0 proven, 1 broken, 3 unproven) where the script itself ended with 0."""
+    stop_on: Literal["broken"] | None = None
+    """End the script as soon as a defect is certain."""
+    quiet: bool = False
+    """Print nothing; the verdict is in the folder."""
+    command: tyro.conf.Suppress[tuple[str, ...]] = ()
+
+
+@dataclass(frozen=True)
+class Follow:
+    """Show what is being seen in a run while it is written, from another terminal."""
+
+    run: tyro.conf.Positional[Path]
+    """Folder of the run."""
+
+
+@dataclass(frozen=True)
 class Envs:
     """List the environments that ship with learnproof."""
 
@@ -173,6 +202,33 @@ def _read_verdict(folder: RunFolder) -> dict[str, Any]:
     return verdict.to_json()
 
 
+def watch(arguments: Watch) -> int:
+    from .runs.atomic import write_file
+    from .show.terminal import open_console
+    from .show.verdict_table import print_verdict
+    from .supervising.launch import end_like, watch_command
+
+    done = watch_command(arguments.command, out=arguments.out, stop_on_broken=arguments.stop_on == "broken")
+    if arguments.json is not None:
+        write_file(arguments.json, done.folder.verdict.read_bytes())
+    if not arguments.quiet:
+        sys.stdout.flush()
+        console = open_console(sys.stderr)
+        print_verdict(done.verdict.to_json(), folder=done.folder.path, title=str(done.folder.path), console=console)
+    if done.stopped:
+        return FAILED
+    if done.returncode == 0 and arguments.strict:
+        return done.verdict.exit_code
+    return end_like(done.returncode)
+
+
+def follow(arguments: Follow) -> int:
+    from .supervising.following import follow
+
+    follow(arguments.run)
+    return PROVEN_OR_DONE
+
+
 def envs(arguments: Envs) -> int:
     from .envs import shipped_environments
 
@@ -198,6 +254,8 @@ COMMANDS: dict[str, Command] = {
     "verify": Command(Verify, verify),
     "evaluate": Command(Evaluate, evaluate),
     "report": Command(Report, report),
+    "watch": Command(Watch, watch),
+    "follow": Command(Follow, follow),
     "envs": Command(Envs, envs),
 }
 
@@ -226,7 +284,10 @@ def _dispatch(name: str, words: list[str]) -> int:
     command = COMMANDS.get(name)
     if command is None:
         raise UsageError(f"There is no command {name!r}.{did_you_mean(name, COMMANDS)} `learnproof --help` lists them.")
-    default = None
+    default: Any = None
+    if command.arguments is Watch and "--" in words:
+        cut = words.index("--")
+        words, default = words[:cut], Watch(command=tuple(words[cut + 1 :]))
     if command.arguments is Train:
         path = _config_named_in(words)
         default = Train(settings=load_settings(path)) if path is not None else None

@@ -24,6 +24,14 @@ Kinds of inspection, with [T, N] = steps x environments and [B] = samples of a m
                    value_before, value_after: all [B]; observation and action: [B, ...]
     iteration      the same rows before and after all gradient steps on one rollout: row, old_log_prob, log_prob_after,
                    value_before, value_after: all [B]
+
+and of a watched run (evidence/watched.py has its events), one row per environment step or per row of a call:
+
+    transitions    time, stream, copy, observation, next_observation, final_observation (identities, 0 = none), action,
+                   reward, terminated, truncated, resets (True for a step that only brought the next episode's first
+                   observation)
+    calls          m<i>.time, m<i>.rows (identities), m<i>.output of each module called without a gradient;
+                   log_prob.time, log_prob.value
 """
 
 from __future__ import annotations
@@ -84,6 +92,10 @@ class Episode(Event):
     length: int
     terminated: bool
     metrics: dict[str, float] = field(default_factory=dict)
+    stream: int = 0
+    """Which environment, where a script has several (EnvironmentSeen.index); `env` is the copy in it."""
+    update: int | None = None
+    """Optimizer steps before its end, where a watcher counted them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +157,9 @@ class Inspection(Event):
     """A batch that was kept: what kind, when, in which file, and how its roles are known."""
 
     event: ClassVar[str] = "inspection"
-    kind: Literal["rollout", "gradient_step", "iteration"]
+    kind: Literal["rollout", "gradient_step", "iteration", "transitions", "calls"]
     update: int
-    """Index of the Update it belongs to."""
+    """Index of the Update it belongs to; of a watched run, the cycle."""
     optimizer_step: int
     """Gradient steps before it, over the whole run."""
     epoch: int = 0
@@ -217,23 +229,6 @@ class RunStopped(Event):
     reason: str
 
 
-EVENTS: dict[str, type[Event]] = {
-    kind.event: kind
-    for kind in (
-        RunStarted,
-        Episode,
-        Update,
-        Evaluation,
-        Inspection,
-        ChecklistLook,
-        NotSeen,
-        EnvironmentRestarted,
-        Fault,
-        RunStopped,
-    )
-}
-
-
 def plain(value: Any) -> Any:
     """JSON of a value: numbers that are not finite as text, modules as nested objects."""
     if isinstance(value, float):
@@ -256,15 +251,3 @@ def revive(value: Any) -> Any:
     if isinstance(value, list):
         return [revive(v) for v in value]
     return value
-
-
-def from_json(body: dict[str, Any]) -> Event | None:
-    """The typed event, or None for a kind that this version does not know (a newer writer's)."""
-    kind = EVENTS.get(str(body.get("event")))
-    if kind is None:
-        return None
-    names = {item.name.rstrip("_"): item.name for item in dataclasses.fields(kind)}
-    values = {names[k]: revive(v) for k, v in body.items() if k in names}
-    if kind is Update:
-        values["modules"] = {name: ModuleChange(**inner) for name, inner in values["modules"].items()}
-    return kind(**values)

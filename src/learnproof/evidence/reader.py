@@ -7,6 +7,7 @@ is left out.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -29,16 +30,34 @@ from .events import (
     Event,
     Fault,
     Inspection,
+    ModuleChange,
     NotSeen,
     RunStarted,
     RunStopped,
     Update,
-    from_json,
+    revive,
 )
+from .watched import WATCHED_EVENTS
 
 Array = np.ndarray[Any, Any]
 E = TypeVar("E", bound=Event)
-SAMPLE_NAME = re.compile(r"[a-z_]+-[0-9]{1,12}-[0-9]{1,18}\.safetensors")
+KINDS: tuple[type[Event], ...] = (
+    RunStarted,
+    Episode,
+    Update,
+    Evaluation,
+    Inspection,
+    ChecklistLook,
+    NotSeen,
+    EnvironmentRestarted,
+    Fault,
+    RunStopped,
+    *WATCHED_EVENTS,
+)
+EVENTS = {kind.event: kind for kind in KINDS}
+PART_NAME = re.compile(r"evidence-[0-9]{1,12}\.jsonl")
+MAX_PARTS = 256
+SAMPLE_NAME = re.compile(r"[a-z_]+[0-9]{0,12}-[0-9]{1,12}-[0-9]{1,18}\.safetensors")
 MAX_LINE_BYTES = 1_000_000
 MAX_SAMPLE_BYTES = 64_000_000
 
@@ -71,12 +90,15 @@ class Evidence:
     restarts: list[EnvironmentRestarted] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     stopped: RunStopped | None = None
+    others: dict[type[Event], list[Any]] = field(default_factory=dict)
+    """Events that only a watcher writes, by type; ask with `of`."""
     folder: Path | None = None
     held: dict[int, dict[str, Array]] = field(default_factory=dict)
     """Batches held in memory instead of in files, by position in `inspections` (tests, live judging)."""
 
     @classmethod
     def read(cls, folder: Path) -> Evidence:
+        """Of a job with several processes, each has a file of its own; theirs come after the first one's."""
         events = list(read_events(folder / "evidence.jsonl"))
         if not events or not isinstance(events[0], RunStarted):
             raise EvidenceError(
@@ -86,7 +108,15 @@ class Evidence:
         evidence = cls(run=events[0], folder=folder)
         for event in events[1:]:
             evidence.add(event)
+        parts = sorted(path for path in folder.glob("evidence-*.jsonl") if PART_NAME.fullmatch(path.name))
+        for number, part in enumerate(parts[:MAX_PARTS], start=1):
+            for event in read_events(part):
+                evidence.add(dataclasses.replace(event, process=number))
         return evidence
+
+    def of(self, kind: type[E]) -> list[E]:
+        """All events of a kind that only a watcher writes."""
+        return self.others.get(kind, [])
 
     def add(self, event: Event) -> None:
         match event:
@@ -106,10 +136,14 @@ class Evidence:
                 self.restarts.append(event)
             case Fault():
                 self.faults.append(event)
-            case RunStopped():
+            case RunStopped() if event.process == 0:
                 self.stopped = event
+            case _:
+                self.others.setdefault(type(event), []).append(event)
 
-    def samples(self, kind: Literal["rollout", "gradient_step", "iteration"]) -> Iterator[Sample]:
+    def samples(
+        self, kind: Literal["rollout", "gradient_step", "iteration", "transitions", "calls"]
+    ) -> Iterator[Sample]:
         """The kept batches of a kind, in the order of training."""
         for position, event in enumerate(self.inspections):
             if event.kind != kind:
@@ -149,6 +183,18 @@ def _parse(line: bytes, number: int, path: Path) -> Event | None:
         return from_json(body) if isinstance(body, dict) else None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise EvidenceError(f"Line {number} of {path} is not an event of the known form: {error}.") from None
+
+
+def from_json(body: dict[str, Any]) -> Event | None:
+    """The typed event, or None for a kind that this version does not know (a newer writer's)."""
+    kind = EVENTS.get(str(body.get("event")))
+    if kind is None:
+        return None
+    names = {item.name.rstrip("_"): item.name for item in dataclasses.fields(kind)}
+    values = {names[k]: revive(v) for k, v in body.items() if k in names}
+    if kind is Update:
+        values["modules"] = {name: ModuleChange(**inner) for name, inner in values["modules"].items()}
+    return kind(**values)
 
 
 def read_sample(samples: Path, name: str, sha256: str | None) -> dict[str, Array]:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 
 from ..evidence import Evidence, Inspection
 from ..evidence.events import plain, revive
+from ..evidence.watched import OptimizerStep
 from .statistics import holm_levels
 
 Status = Literal["pass", "fail", "undecided", "not_applicable"]
@@ -71,7 +72,8 @@ class Needs:
     """What must have been recorded for a question to make sense."""
 
     events: tuple[str, ...] = ()
-    """Kinds of event: "update", "episode", "gradient_step" (an Inspection of that kind, batch kept or not)."""
+    """Kinds of event: "update", "episode", "gradient_step" (an Inspection of that kind, batch kept or not), and
+    "measured_step": an update of our own, or a measured optimizer step of a watched loop."""
     samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kinds of kept batch, with the roles that each must carry."""
     constants: tuple[str, ...] = ()
@@ -165,7 +167,9 @@ def kept(evidence: Evidence, kind: str, roles: Sequence[str] = ()) -> list[Inspe
 def _events(evidence: Evidence, kind: str) -> int:
     if kind in ("rollout", "gradient_step", "iteration"):
         return sum(event.kind == kind for event in evidence.inspections)
-    return {"update": len(evidence.updates), "episode": len(evidence.episodes)}[kind]
+    updates = len(evidence.updates)
+    measured = updates or len(evidence.of(OptimizerStep))
+    return {"update": updates, "measured_step": measured, "episode": len(evidence.episodes)}[kind]
 
 
 def _available(needs: Needs, evidence: Evidence) -> int:

@@ -7,12 +7,13 @@ one number that may be NaN in health is the explained variance of returns that a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..evidence import Evidence, Update
+from ..evidence.watched import OptimizerStep
 from .check import Check, Finding
 
 MAY_BE_NAN = {"explained_variance"}
@@ -31,18 +32,20 @@ class Finiteness(Check):
             *(f"{fault.where}: {fault.summary}" for fault in evidence.faults if fault.kind == "not_finite"),
             *(place for update in evidence.updates for place in not_finite_in(update)),
             *_in_inspections(evidence),
+            *_in_watched(evidence.of(OptimizerStep)),
             *_in_scores(evidence),
         ]
+        updates = len(evidence.updates) or len(evidence.of(OptimizerStep))
         figures: dict[str, Any] = {
-            "updates": len(evidence.updates),
+            "updates": updates,
             "inspections": len(evidence.inspections),
             "not_finite": len(places),
             "places": places[:SHOWN],
         }
-        if not places and not evidence.updates:
+        if not places and not updates:
             return self.finding("undecided", "No update was recorded, so there is nothing to look at yet.", figures)
         if not places:
-            return self.finding("pass", f"All numbers of {len(evidence.updates)} updates are finite.", figures)
+            return self.finding("pass", f"All numbers of {updates} updates are finite.", figures)
         return self.finding(
             "fail",
             f"{len(places)} recorded {'number is' if len(places) == 1 else 'numbers are'} NaN or infinite; the first is {places[0]}.",
@@ -100,6 +103,16 @@ def _in_inspections(evidence: Evidence) -> Iterator[str]:
             for role, array in sample.arrays.items():
                 if np.issubdtype(array.dtype, np.floating) and not np.all(np.isfinite(array)):
                     yield f"update {sample.event.update}, {kind}: {role}"
+
+
+def _in_watched(steps: Sequence[OptimizerStep]) -> Iterator[str]:
+    for step in steps:
+        place = f"update {step.update}, step {step.step} of optimizer {step.optimizer}"
+        for parameter, (gradient, *weights) in step.parameters.items():
+            if not math.isfinite(gradient):
+                yield f"{place}: gradient of {parameter}"
+            if not all(math.isfinite(number) for number in weights):
+                yield f"{place}: weights of {parameter}"
 
 
 def _in_scores(evidence: Evidence) -> Iterator[str]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ..evidence import Evidence, Inspection
+from ..evidence import Evidence
+from ..evidence.watched import OptimizerStep
 from .check import Check, Finding, Needs
 
 MIN_UPDATES = 3
@@ -33,12 +35,14 @@ class WeightsChanging(Check):
     question = "Do all weights that have a gradient move when the optimizer steps?"
     family = "mechanism-health"
     accuses = "by comparison"
-    needs = Needs(events=("update",))
+    needs = Needs(events=("measured_step",))
     min_samples = MIN_UPDATES
 
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
+        if not evidence.updates:
+            return self._judge_watched(evidence.of(OptimizerStep))
         updates = evidence.updates
-        steps = _steps_with_parameters(evidence)
+        steps = _measured(evidence)
         rates = [update.learning_rate for update in updates]
         still = _standing_still(steps)
         last = updates[-1]
@@ -126,6 +130,53 @@ class WeightsChanging(Check):
             figures,
         )
 
+    def _judge_watched(self, seen: Sequence[OptimizerStep]) -> Finding:
+        """Of a stranger's loop: measured steps, by the parameters that the optimizers hold."""
+        steps = _of_watched(seen)
+        still = _standing_still(steps)
+        largest = max((step.learning_rate for step in steps), default=0.0)
+        moved = sorted({name for step in steps for name, (_, _, change) in step.parameters.items() if change > 0})
+        figures: dict[str, Any] = {
+            "gradient_steps_inspected": len(steps),
+            "learning_rate_largest": largest,
+            "parameters_that_move": len(moved),
+            "parameters_that_stand_still": still,
+        }
+        if len(steps) < MIN_STEPS_TO_ACCUSE:
+            return self.finding(
+                "undecided",
+                f"{len(steps)} optimizer steps with gradients were measured; it takes {MIN_STEPS_TO_ACCUSE}.",
+                figures,
+                advice="Let the script train longer.",
+            )
+        if largest == 0:
+            return self.finding(
+                "fail",
+                f"The learning rate is 0 on all {len(steps)} measured optimizer steps, so nothing can be learnt.",
+                figures,
+                where="learning rate",
+                cause="The learning rate was set to 0, or its schedule is spent before it begins.",
+                advice="Set a learning rate above 0 and print the schedule's first values.",
+            )
+        if still:
+            return self.finding(
+                "fail",
+                f"{_listed(still)} got a gradient on each measured step of its optimizer and never moved.",
+                figures,
+                where=_listed(still),
+                cause="The optimizer's learning rate for it is 0, or its step does not reach the tensor that has the gradient.",
+                advice="Check the optimizer's groups; freeze the parameter (requires_grad=False) if it is not meant to learn.",
+            )
+        if not moved:
+            return self.finding(
+                "undecided", "No parameter moved, and none had a gradient that should move it.", figures
+            )
+        return self.finding(
+            "pass",
+            f"On {len(steps)} measured optimizer steps all {len(moved)} parameters with a gradient moved.",
+            figures,
+        )
+
 
 class GradientsFlowing(Check):
     name = "gradients_flowing"
@@ -136,7 +187,7 @@ class GradientsFlowing(Check):
     min_samples = MIN_UPDATES
 
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
-        steps = _steps_with_parameters(evidence)
+        steps = _measured(evidence)
         largest: dict[str, float] = dict.fromkeys(evidence.run.parameters, 0.0)
         for step in steps:
             for name, (gradient, *_) in step.parameters.items():
@@ -211,11 +262,34 @@ def _nothing_to_learn_from(evidence: Evidence) -> str | None:
     return None
 
 
-def _steps_with_parameters(evidence: Evidence) -> list[Inspection]:
-    return [event for event in evidence.inspections if event.kind == "gradient_step" and event.parameters]
+@dataclass(frozen=True)
+class MeasuredStep:
+    """One step by one optimizer, whoever measured it: name -> (gradient norm, weight norm, norm of the step)."""
+
+    learning_rate: float
+    parameters: dict[str, tuple[float, float, float]]
 
 
-def _standing_still(steps: Sequence[Inspection]) -> list[str]:
+def _measured(evidence: Evidence) -> list[MeasuredStep]:
+    return [
+        MeasuredStep(event.learning_rate, {name: (g, w, d) for name, (g, w, d) in event.parameters.items()})
+        for event in evidence.inspections
+        if event.kind == "gradient_step" and event.parameters
+    ]
+
+
+def _of_watched(seen: Sequence[OptimizerStep]) -> list[MeasuredStep]:
+    return [
+        MeasuredStep(
+            max((rate for rate in step.learning_rates if rate is not None), default=math.nan),
+            {name: (figures[0], figures[1], figures[2]) for name, figures in step.parameters.items()},
+        )
+        for step in seen
+        if step.parameters
+    ]
+
+
+def _standing_still(steps: Sequence[MeasuredStep]) -> list[str]:
     """Parameters that should have moved on enough inspected steps, and moved on none."""
     should: dict[str, int] = {}
     moved: set[str] = set()

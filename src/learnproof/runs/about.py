@@ -22,7 +22,7 @@ REVISION = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 MAX_GIT_BYTES = 4_000_000
 
 
-def describe_run(seed: int, command: Sequence[str], folder: Path) -> dict[str, Any]:
+def describe_run(seed: int | None, command: Sequence[str], folder: Path) -> dict[str, Any]:
     """The body of about.json. `command` is the command line as typed, `folder` where it was typed."""
     return {
         "learnproof": package_version("learnproof"),

@@ -179,10 +179,10 @@ class RunFolder:
             yield
 
 
-def fresh_path(base: Path, env_id: str, algorithm: str, seed: int) -> Path:
+def fresh_path(base: Path, subject: str, *words: str) -> Path:
     """A name that no run has yet: base/CartPole-v1-ppo-seed0, then ...-seed0-2, -3."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/:]", env_id)[-1]).strip(".-")[:80] or "run"
-    first = base / f"{name}-{algorithm}-seed{seed}"
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", re.split(r"[/:]", subject)[-1]).strip(".-")[:80] or "run"
+    first = base / "-".join([name, *words])
     path, number = first, 1
     while os.path.lexists(path):
         number += 1

@@ -27,6 +27,7 @@ from ..runs.checkpoint import Checkpoint
 from ..runs.folder import RunFolder, fresh_path
 from ..seeding import episode_seeds
 from ..show.progress import Display, open_display
+from ..supervising.conclusion import Profile, is_watched, judge_watched
 from .assembly import environment_facts, make_actor
 from .evaluation import Evaluator
 from .interrupt import StopRequest, listen_for_stop
@@ -79,7 +80,11 @@ def train(
     else:
         settings = settings if env is None else settings.replace({"env.id": env})
         source = RegisteredEnvironment(settings.env)
-    path = Path(out) if out is not None else fresh_path(Path("runs"), source.name, settings.algorithm, settings.seed)
+    path = (
+        Path(out)
+        if out is not None
+        else fresh_path(Path("runs"), source.name, settings.algorithm, f"seed{settings.seed}")
+    )
     about = describe_run(settings.seed, sys.argv, Path.cwd())
     trainer = Trainer(settings, source, learner_type)
     folder = RunFolder.create(path, to_toml(settings), about)
@@ -109,12 +114,15 @@ def resume(
 def verify(
     path: Path_,
     *,
-    profile: str | None = None,
+    profile: Profile | None = None,
     evaluation_env: VectorEnv[Any, Any, Any] | None = None,
     display: Display | None = None,
 ) -> Verdict:
     """Judge a run anew: its policies play fresh seeds again, its evidence is read again."""
     folder = RunFolder.open(Path(path))
+    if is_watched(folder):
+        with folder.lock():
+            return judge_watched(folder, profile=profile)
     settings = read_settings(folder)
     if profile is not None:
         settings = settings.replace({"proof.profile": profile})

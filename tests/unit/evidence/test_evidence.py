@@ -8,7 +8,8 @@ import pytest
 
 from learnproof.errors import EvidenceError
 from learnproof.evidence import Episode, Evidence, Fault, Inspection, Recorder, RunStarted, Update
-from learnproof.evidence.events import ModuleChange, from_json
+from learnproof.evidence.events import ModuleChange
+from learnproof.evidence.reader import from_json
 from learnproof.evidence.recorder import cut_back
 
 STARTED = RunStarted(

@@ -1,0 +1,235 @@
+"""Events that only a watcher writes: what was found in a stranger's loop, by the names it was given there.
+
+    module, optimizer, scheduler, environment      things, as they were met; `index` is how later events call them
+    optimizer_step                                 a measured step: learning rates, figures per parameter
+    reach, loss                                    a set of parameters; a loss that was read, with its terms
+    follower, follower_moved, follower_storage     a network that follows another one, and how
+    *_totals, watched                              last words: counts over the whole run
+
+The batch of a `loss` has tensors named by place (watching/backward.py): c<i>.* for graded calls, n<i>.* for silent ones,
+p<i>.* for log-probabilities, k<i> for constants, t.* for transitions. All of it is inferred, none declared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from .events import Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleSeen(Event):
+    event: ClassVar[str] = "module"
+    name: str
+    kind: str
+    parameters: list[list[Any]]
+    """[name, shape, requires_grad] of each; at most 2,000."""
+    numbers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerSeen(Event):
+    """Told again when its groups change."""
+
+    event: ClassVar[str] = "optimizer"
+    index: int
+    kind: str
+    groups: list[dict[str, float]]
+    owns: list[str]
+    n_owned: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulerSeen(Event):
+    event: ClassVar[str] = "scheduler"
+    kind: str
+    optimizer: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerStep(Event):
+    """One measured step."""
+
+    event: ClassVar[str] = "optimizer_step"
+    update: int
+    """Steps of all optimizers before it."""
+    optimizer: int
+    step: int
+    """Steps of this one before it."""
+    cycle: int
+    env_steps: int
+    learning_rates: list[float | None]
+    backwards: int
+    """Backward passes since this optimizer's last step."""
+    cleared: int
+    """Calls of its zero_grad since then."""
+    without_gradient: list[str]
+    inspected: bool
+    parameters: dict[str, list[float]]
+    """name -> [gradient norm, weight norm, norm of the step, gradient . step]; the last three on a sample of its numbers."""
+    grad_norm: float = 0.0
+    step_sum: float = 0.0
+    descent: float = 0.0
+    """gradient . step over all parameters: below 0 where the step goes down the loss."""
+    loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerTotals(Event):
+    event: ClassVar[str] = "optimizer_totals"
+    optimizer: int
+    steps: int
+    without_backward: int
+    rate_lowest: float | None
+    rate_highest: float | None
+    rate_changes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach(Event):
+    """A set of parameters that some loss or term reaches."""
+
+    event: ClassVar[str] = "reach"
+    index: int
+    parameters: list[str]
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSeen(Event):
+    """One backward pass, read before it ran."""
+
+    event: ClassVar[str] = "loss"
+    update: int
+    cycle: int
+    backward: int
+    env_steps: int
+    accumulates: bool
+    """False for torch.autograd.grad, which leaves .grad alone."""
+    shape: list[list[int]]
+    value: float | None
+    gradient_before: float
+    """Norm of what the reached parameters already held: 0 where gradients had been cleared."""
+    reach: int
+    nodes: int
+    truncated: bool
+    compiled: bool
+    broadcasts: list[dict[str, Any]]
+    both_sides: list[str]
+    clips: list[list[float | None]]
+    terms: list[dict[str, Any]]
+    """coefficient, reductions, shape, structure (names of nodes, breadth first), reach."""
+    n_terms: int
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    silent: list[dict[str, Any]] = field(default_factory=list)
+    log_probs: list[dict[str, Any]] = field(default_factory=list)
+    constants: list[dict[str, Any]] = field(default_factory=list)
+    entropies: list[dict[str, Any]] = field(default_factory=list)
+    file: str | None = None
+    sha256: str | None = None
+    roles: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowerSeen(Event):
+    """A network of the same form as a trained one that is not trained itself: target, snapshot, reference, average."""
+
+    event: ClassVar[str] = "follower"
+    index: int
+    update: int
+    name: str
+    leader: str
+    tensors: int
+    shared: int
+    """How many of them are the leader's own storage."""
+    equal: bool
+    follower: list[float]
+    """Eight numbers of it, and the same of its leader."""
+    leader_now: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowerStorage(FollowerSeen):
+    """Its tensors, or its leader's, were replaced by others."""
+
+    event: ClassVar[str] = "follower_storage"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowerMoved(Event):
+    event: ClassVar[str] = "follower_moved"
+    follower: int
+    update: int
+    before: list[float]
+    after: list[float]
+    leader_before: list[float]
+    leader_after: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowerTotals(Event):
+    event: ClassVar[str] = "follower_totals"
+    index: int
+    steps: int
+    moves: int
+    last_move: int
+    shared: int | None
+    equal: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSeen(Event):
+    event: ClassVar[str] = "environment"
+    index: int
+    kind: str
+    id: str | None
+    copies: int
+    vector: bool
+    form: str
+    autoreset: str | None
+    observation_space: str
+    action_space: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentTotals(Event):
+    event: ClassVar[str] = "environment_totals"
+    index: int
+    steps: int
+    episodes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched(Event):
+    """Counts over the whole run, and what went wrong with the watching itself."""
+
+    event: ClassVar[str] = "watched"
+    updates: int
+    backwards: int
+    cycles: int
+    env_steps: int
+    windows: int
+    inspected: int
+    dropped_events: int
+    dropped_samples: int
+    errors: dict[str, int]
+    shut: dict[str, str]
+
+
+WATCHED_EVENTS: tuple[type[Event], ...] = (
+    ModuleSeen,
+    OptimizerSeen,
+    SchedulerSeen,
+    OptimizerStep,
+    OptimizerTotals,
+    Reach,
+    LossSeen,
+    FollowerSeen,
+    FollowerStorage,
+    FollowerMoved,
+    FollowerTotals,
+    EnvironmentSeen,
+    EnvironmentTotals,
+    Watched,
+)

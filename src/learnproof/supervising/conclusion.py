@@ -1,0 +1,76 @@
+"""A watched run's folder, before and after: what was started, and the verdict on what was seen."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from ..evidence import Evidence, NotSeen, RunStarted
+from ..proof.verdict import Verdict, judge
+from ..runs.about import describe_run
+from ..runs.atomic import write_file
+from ..runs.folder import RunFolder, fresh_path
+from ..runs.redaction import redact_arguments
+from ..show.plots import draw_learning_progress
+from ..show.report import write_report
+
+RUNS = Path("runs")
+Profile = Literal["default", "classic"]
+
+
+def begin_folder(out: Path | None, name: str, command: Sequence[str]) -> RunFolder:
+    """A new run folder for something that is about to be watched."""
+    path = out if out is not None else fresh_path(RUNS, Path(name).stem or "script", "watched")
+    shown = redact_arguments(command)
+    about = {**describe_run(None, sys.argv, Path.cwd()), "watched": shown}
+    return RunFolder.create(path, f"# watched, not trained here: {shlex.join(shown)}\n", about)
+
+
+def judge_watched(
+    folder: RunFolder, *, waive: Mapping[str, str] | None = None, reason: str = "", profile: Profile | None = None
+) -> Verdict:
+    """Judge what was seen, and write verdict.json, learning_progress.png and report.html."""
+    evidence = read_watched(folder, reason)
+    verdict = judge(evidence, None, waive=waive, profile=profile or "default")
+    parts = sorted(folder.path.glob("evidence*.jsonl"))
+    digests = {part.name: hashlib.sha256(part.read_bytes()).hexdigest() for part in parts}
+    verdict = dataclasses.replace(verdict, digests=digests)
+    body = verdict.to_json()
+    write_file(folder.verdict, json.dumps(body, indent=2, allow_nan=False).encode() + b"\n")
+    if folder.evidence.exists():
+        draw_learning_progress(evidence, body, folder.picture)
+        write_report(folder.path, evidence, body, folder.read_about(), folder.read_config())
+    return verdict
+
+
+def read_watched(folder: RunFolder, reason: str = "") -> Evidence:
+    """The evidence; of a script in which nothing was seen, evidence that says so."""
+    if folder.evidence.exists() and folder.evidence.stat().st_size:
+        return Evidence.read(folder.path)
+    unseen = Evidence(
+        run=RunStarted(
+            producer="watch",
+            algorithm="unknown",
+            environment="unknown",
+            seed=0,
+            metric="return",
+            n_envs=0,
+            constants={},
+            parameters={},
+            marked="inferred",
+        )
+    )
+    unseen.add(
+        NotSeen(what="training", reason=reason or "the script neither made an optimizer nor stepped an environment")
+    )
+    return unseen
+
+
+def is_watched(folder: RunFolder) -> bool:
+    return "watched" in folder.read_about()

@@ -1,0 +1,44 @@
+"""The eyes: what a training loop does, seen from inside its own interpreter and written down; nothing is judged here.
+
+This package runs in a stranger's process, beside whatever torch, NumPy and Gymnasium are installed there (or are not). It
+imports the standard library and what it finds, and nothing else of learnproof; it is loaded by path, so that learnproof
+need not be installed there at all. It keeps to Python 3.9.
+
+Three rules hold everywhere:
+
+    nothing is changed    no random number is drawn, no gradient touched, no forward pass repeated that could have an effect
+    nothing is raised     a sense that fails is written down as not seen, and after a few failures is shut
+    nothing grows         every list, file and picture of the past has a bound (session.py lists them)
+
+How it sees, from the cheapest:
+
+    optimizers.py     every step, clearing and scheduler step is counted; some are measured
+    lineage.py        networks that follow others: eight numbers of each are read at every step
+    environments.py   every step of the outermost environment: returns, lengths, ends
+    backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates
+    calls.py          calls of modules and distributions, only while a window is open
+    plan.py           when windows open: by counts of cycles and updates, never by the clock
+
+`begin(folder)` starts a session in this process; inject/sitecustomize.py does the same in a process that is told to by its
+environment, before any other import.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["begin", "current"]
+
+
+def begin(folder: str) -> Any:
+    """Start watching this process, or return the session that already does."""
+    from . import session
+
+    return session.begin(folder)
+
+
+def current() -> Any:
+    """The session of this process, or None."""
+    from . import session
+
+    return session.CURRENT

@@ -1,0 +1,395 @@
+"""Where a loss meets the autograd engine: every backward pass is counted, those of inspected updates are read.
+
+Before the engine runs, the graph is read (graph.py) and probes are laid on the nodes of log-probabilities and of modules'
+outputs; while it runs, they catch the gradient that flows there; after the optimizer's step, modules that can be asked
+again without effect are asked again on the same input. All of it is one `loss` event and one batch:
+
+    c<i>.*  a graded call in the loss: rows, output, gradient (dL/doutput), after (the output after the step)
+    n<i>.*  a silent call since the last step (a target network, say): rows, output
+    p<i>.*  a log-probability in the loss: value, action, gradient (dL/dlog_prob), rows
+    k<i>    a constant, k<i>.partner what stood against it
+    t.*     the transitions that the rows of the first call began, where they are known
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import graph
+from .calls import SILENT_PER_LOSS, Call, Calls, Joined, Score
+from .patches import Patches, leave_no_trace
+from .session import Session, sense
+
+CALLS_PER_LOSS = 12
+SCORES_PER_LOSS = 8
+PENDING = 8
+REACHED_NAMES = 2_000
+PURE_EXCEPT = (
+    "Dropout",
+    "BatchNorm",
+    "RReLU",
+    "InstanceNorm",
+    "SyncBatchNorm",
+    "Lazy",
+    "FractionalMaxPool",
+    "RNN",
+    "LSTM",
+    "GRU",
+)
+
+
+def attach(session: Session) -> None:
+    session.senses["backward"] = Backward(session)
+
+
+class Pending:
+    """A loss that was read and whose step is still to come."""
+
+    def __init__(self, reading: graph.Reading) -> None:
+        self.reading = reading
+        self.body: dict[str, Any] = {}
+        self.calls: list[Call] = []
+        self.silent: list[Call] = []
+        self.scores: list[Score] = []
+        self.gradients: dict[str, Any] = {}
+        self.handles: list[Any] = []
+
+
+class Backward:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.patches = Patches()
+        self.pending: list[Pending] = []
+        self.reaches: dict[Any, int] = {}
+        self.dropped = 0
+        torch = session.torch
+        if not self.patches.replace(torch.autograd, "_engine_run_backward", self._running):
+            for name in ("backward", "grad"):
+                self.patches.replace(torch.autograd, name, self._running)
+
+    def move_to(self, child: Session) -> None:
+        self.session = child
+        self.pending, self.reaches = [], {}
+        child.senses["backward"] = self
+
+    def stop(self) -> None:
+        self.patches.undo()
+
+    def _running(self, original: Any) -> Any:
+        def run(outputs: Any, *arguments: Any, **options: Any) -> Any:
+            session = self.session
+            session.backwards += 1
+            pending = None
+            if session.inspecting:
+                pending = self.read(outputs, options)
+            elif session.plan.records(session.updates):
+                self.keep_loss(outputs)
+            try:
+                return original(outputs, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+            finally:
+                if pending is not None:
+                    self.release(pending)
+
+        return run
+
+    @sense("loss")
+    def keep_loss(self, outputs: Any) -> None:
+        first = _roots(self.session.torch, outputs)[:1]
+        keep = first and first[0].numel() == 1
+        self.session.senses["optimizers"].last_loss = first[0].detach() if keep else None
+
+    # ------------------------------------------------------------------ before the engine runs
+
+    @sense("graph")
+    def read(self, outputs: Any, options: Any) -> Pending | None:
+        session, torch = self.session, self.session.torch
+        if session.numpy is None:
+            return None
+        tensors = _roots(torch, outputs)
+        roots = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
+        self.keep_loss(outputs)
+        if len(self.pending) >= PENDING:
+            self.dropped += 1
+            return None
+        reading = graph.read(torch, roots)
+        session.plan.seen_graph(len(reading.nodes))
+        if reading.compiled:
+            session.not_seen("terms", "a part of the loss is compiled: its terms and constants cannot be seen")
+        if reading.truncated:
+            session.not_seen(
+                "whole graph", f"a loss has more than {graph.NODES_WALKED} nodes: only the nearest were read"
+            )
+        pending = Pending(reading)
+        calls: Calls = session.senses["calls"]
+        pending.calls = _spread([c for c in calls.graded if c.node in reading.members], CALLS_PER_LOSS)
+        pending.silent = calls.silent_now()[-SILENT_PER_LOSS:]
+        in_loss = [s for s in calls.scores if s.node is not None and s.node in reading.members]
+        pending.scores = [s for s in in_loss if s.what == "log_prob"]
+        if len(pending.scores) > SCORES_PER_LOSS:
+            pending.scores = (
+                [_merged(torch, pending.scores)] if _mergeable(pending.scores) else pending.scores[:SCORES_PER_LOSS]
+            )
+        pending.body = self._body(pending, tensors, options)
+        pending.body["entropies"] = [
+            {"mean": float(s.result.mean()), "kind": s.kind} for s in in_loss if s.what == "entropy"
+        ][:SCORES_PER_LOSS]
+        self._lay_probes(pending)
+        self.pending.append(pending)
+        return pending
+
+    def _body(self, pending: Pending, tensors: list[Any], options: Any) -> dict[str, Any]:
+        session, reading = self.session, pending.reading
+        if not session.names.knows(reading.parameters):
+            session.names.learn(session.torch)
+        names = [session.names.of_parameter(p) for p in reading.parameters]
+        held = [p.grad for p in reading.parameters if p.grad is not None and not p.grad.is_sparse]
+        with session.torch.no_grad():
+            before = float(session.torch.stack([g.float().norm() for g in held]).norm()) if held else 0.0
+        return {
+            "update": session.updates,
+            "cycle": session.cycle,
+            "backward": session.backwards,
+            "env_steps": session.env_steps,
+            "accumulates": bool(options.get("accumulate_grad", True)),
+            "shape": [list(t.shape) for t in tensors][:4],
+            "value": float(tensors[0].detach()) if tensors and tensors[0].numel() == 1 else None,
+            "gradient_before": before,
+            "reach": self._reach(names),
+            "nodes": len(reading.nodes),
+            "truncated": reading.truncated,
+            "compiled": reading.compiled,
+            "broadcasts": reading.broadcasts,
+            "both_sides": reading.both_sides[:8],
+            "clips": reading.clips,
+            "terms": [self._term(term) for term in reading.terms[:16]],
+            "n_terms": len(reading.terms),
+        }
+
+    def _term(self, term: graph.Term) -> dict[str, Any]:
+        names = sorted(
+            {
+                self.session.names.of_parameter(node.variable)
+                for node in term.nodes
+                if node.name() == "torch::autograd::AccumulateGrad"
+            }
+        )
+        return {
+            "coefficient": term.coefficient,
+            "reductions": term.reductions,
+            "shape": None if term.shape is None else list(term.shape),
+            "structure": term.structure,
+            "reach": self._reach(names),
+        }
+
+    def _reach(self, names: list[str]) -> int:
+        """Number of a set of parameters; the set itself is written the first time."""
+        key = tuple(sorted(set(names)))
+        known = self.reaches.get(key)
+        if known is None:
+            known = self.reaches[key] = len(self.reaches)
+            self.session.say("reach", index=known, parameters=list(key[:REACHED_NAMES]), n=len(key))
+        return known
+
+    def _lay_probes(self, pending: Pending) -> None:
+        for position, call in enumerate(pending.calls):
+            self._probe(pending, f"c{position}", call.node)
+        for position, score in enumerate(pending.scores):
+            for part, node in enumerate(score.node if isinstance(score.node, list) else [score.node]):
+                key = f"p{position}/{part}" if isinstance(score.node, list) else f"p{position}"
+                self._probe(pending, key, node)
+        if not pending.scores:
+            for position, node in enumerate(pending.reading.gathers[:SCORES_PER_LOSS]):
+                self._probe(pending, f"g{position}", node)
+
+    def _probe(self, pending: Pending, key: str, node: Any) -> None:
+        gradients = pending.gradients
+
+        def caught(grad_inputs: Any, grad_outputs: Any) -> None:
+            gradient = grad_outputs[0] if grad_outputs else None
+            if gradient is not None and gradient.numel() <= graph.NUMBERS_PER_CONSTANT:
+                gradients[key] = gradient.detach().clone()
+
+        pending.handles.append(node.register_hook(caught))
+
+    # ------------------------------------------------------------------ after the engine, after the step
+
+    @sense("graph")
+    def release(self, pending: Pending) -> None:
+        for handle in pending.handles:
+            handle.remove()
+        pending.handles = []
+
+    def after_step(self) -> None:
+        if self.pending:
+            self._write_all()
+            self.pending = []
+        self.session.senses["calls"].forget_graded()
+        self.session.senses["optimizers"].last_loss = None
+
+    @sense("loss")
+    def _write_all(self) -> None:
+        for pending in self.pending:
+            self._write(pending)
+
+    def _write(self, pending: Pending) -> None:
+        session, numpy = self.session, self.session.numpy
+        arrays: dict[str, Any] = {}
+        body = pending.body
+        body["calls"] = [self._call(arrays, f"c{i}", call, pending) for i, call in enumerate(pending.calls)]
+        body["silent"] = [self._silent(arrays, f"n{i}", call) for i, call in enumerate(pending.silent)]
+        body["log_probs"] = [self._score(arrays, f"p{i}", s, pending) for i, s in enumerate(pending.scores)]
+        body["constants"] = [self._constant(arrays, i, c, pending) for i, c in enumerate(pending.reading.constants)]
+        for key, gradient in pending.gradients.items():
+            if key.startswith("g"):
+                arrays[key + ".gradient"] = _array(gradient)
+        if pending.calls and not session.long:
+            self._transitions(arrays, arrays.get("c0.rows"))
+        arrays = {name: numpy.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
+        file, digest = session.writer.sample("loss", body["update"], body["backward"], arrays)
+        session.say("loss", file=file, sha256=digest, roles=sorted(arrays), **body)
+
+    def _call(self, arrays: dict[str, Any], key: str, call: Call, pending: Pending) -> dict[str, Any]:
+        module = call.module()
+        arrays[key + ".rows"] = call.entry.rows(self.session.numpy)
+        arrays[key + ".output"] = _array(call.output)
+        arrays[key + ".gradient"] = _array(pending.gradients.get(key))
+        arrays[key + ".after"] = self._ask_again(module, call.given)
+        return {
+            "module": None if module is None else self.session.names.of_module(module),
+            "kind": None if module is None else type(module).__name__,
+            "shape": list(call.output.shape),
+            "terms": _terms_with(pending.reading, call.node),
+        }
+
+    def _silent(self, arrays: dict[str, Any], key: str, call: Call) -> dict[str, Any]:
+        module = call.module()
+        arrays[key + ".rows"] = call.entry.rows(self.session.numpy)
+        arrays[key + ".output"] = call.output
+        return {
+            "module": None if module is None else self.session.names.of_module(module),
+            "shape": list(call.output.shape),
+        }
+
+    def _score(self, arrays: dict[str, Any], key: str, score: Score, pending: Pending) -> dict[str, Any]:
+        numpy = self.session.numpy
+        arrays[key + ".value"] = _array(score.result)
+        arrays[key + ".action"] = _array(score.value)
+        if isinstance(score.node, list):
+            caught = [pending.gradients.get(f"{key}/{part}") for part in range(len(score.node))]
+            if all(gradient is not None for gradient in caught):
+                arrays[key + ".gradient"] = numpy.concatenate([_array(g).reshape(-1) for g in caught])
+        else:
+            arrays[key + ".gradient"] = _array(pending.gradients.get(key))
+        if score.entry is not None:
+            arrays[key + ".rows"] = score.entry.rows(numpy)
+        first = score.node[0] if isinstance(score.node, list) else score.node
+        return {"kind": score.kind, "shape": list(score.result.shape), "terms": _terms_with(pending.reading, first)}
+
+    def _constant(
+        self, arrays: dict[str, Any], index: int, constant: graph.Constant, pending: Pending
+    ) -> dict[str, Any]:
+        arrays[f"k{index}"] = _array(constant.value)
+        if constant.partner is not None:
+            arrays[f"k{index}.partner"] = _array(constant.partner)
+        beside = graph.walk([constant.beside], 200) if constant.beside is not None else []
+        near = set(beside)
+        return {
+            "role": constant.role,
+            "sign": constant.sign,
+            "shape": list(constant.value.shape),
+            "terms": _terms_with(pending.reading, constant.node),
+            "calls": [i for i, call in enumerate(pending.calls) if call.node in near],
+            "log_probs": [i for i, s in enumerate(pending.scores) if not isinstance(s.node, list) and s.node in near],
+        }
+
+    def _transitions(self, arrays: dict[str, Any], rows: Any) -> None:
+        numpy = self.session.numpy
+        environments = self.session.senses.get("environments")
+        if environments is None or environments.transitions is None or rows is None or len(rows) == 0:
+            return
+        numbers = numpy.array(environments.transitions.numbers_of(rows.tolist()), numpy.int64)
+        known = numpy.flatnonzero(numbers >= 0)
+        arrays["t.row"] = known.astype(numpy.int64)
+        for name, column in environments.transitions.taken(numbers[known]).items():
+            arrays["t." + name] = column
+
+    @sense("asking again")
+    def _ask_again(self, module: Any, given: Any) -> Any:
+        """The module's answer after the step; only where asking leaves no trace."""
+        if module is None or given is None or not _pure(module):
+            return None
+        torch = self.session.torch
+        calls: Calls = self.session.senses["calls"]
+        depth = getattr(calls.local, "depth", 0)
+        calls.local.depth = depth + 1
+        calls.entry, entry = None, calls.entry
+        try:
+            with torch.no_grad():
+                return _array(module(given.detach()))
+        finally:
+            calls.local.depth = depth
+            calls.entry = entry
+
+    def last_words(self) -> None:
+        if self.dropped:
+            self.session.not_seen("some losses", f"{self.dropped} backward passes came before their optimizer's step")
+
+
+def _roots(torch: Any, outputs: Any) -> list[Any]:
+    several = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    return [tensor for tensor in several if torch.is_tensor(tensor)]
+
+
+def _array(tensor: Any) -> Any:
+    if tensor is None:
+        return None
+    if not hasattr(tensor, "detach"):
+        return tensor
+    tensor = tensor.detach().cpu()
+    if tensor.is_floating_point():
+        tensor = tensor.float()
+    elif str(tensor.dtype) != "torch.bool":
+        tensor = tensor.long()
+    return tensor.numpy().copy()
+
+
+def _spread(items: list[Any], most: int) -> list[Any]:
+    if len(items) <= most:
+        return items
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+
+
+def _terms_with(reading: graph.Reading, node: Any) -> list[int]:
+    return [i for i, term in enumerate(reading.terms[:16]) if node in term.members]
+
+
+def _mergeable(scores: list[Score]) -> bool:
+    return all(s.result.numel() == scores[0].result.numel() and s.kind == scores[0].kind for s in scores)
+
+
+def _merged(torch: Any, scores: list[Score]) -> Score:
+    """Many log-probabilities of one row each (a loop over an episode) as one score with many nodes."""
+    result = torch.stack([s.result.reshape(-1) for s in scores]).reshape(-1)
+    merged = Score(scores[0].kind, "log_prob", None, None, result, None, scores[-1].time, scores[-1].update)
+    merged.node = [s.node for s in scores]
+    if all(s.entry is not None for s in scores):
+        merged.entry = Joined([s.entry for s in scores])
+    if all(s.value is not None for s in scores):
+        merged.value = torch.stack([s.value.reshape(-1) for s in scores])
+    return merged
+
+
+def _pure(module: Any) -> bool:
+    """Made of plain layers only, without hooks, and without any that draws numbers or keeps statistics."""
+    for inner in module.modules():
+        kind = type(inner)
+        if not kind.__module__.startswith("torch.nn.modules."):
+            return False
+        if kind.__name__.startswith(PURE_EXCEPT) and (inner.training or "RNN" in kind.__name__):
+            return False
+        if inner._forward_hooks or inner._forward_pre_hooks or inner._backward_hooks:
+            return False
+    return True

@@ -1,0 +1,394 @@
+"""Calls of modules and distributions, while a window is open.
+
+A call is kept by what it was given and what it answered. *Entry* is the input that came from outside of all modules: the
+value head of a network is called on features, but what identifies its rows is the observation that the first module got.
+
+    silent calls   without a gradient: the policy acting, values of a rollout, a target network. Numbers are kept.
+    graded calls   with one: they end in a loss. Their graph node is kept too, so that the loss can be read against it.
+    scores         log_prob, entropy and sample of torch.distributions
+
+Outside of windows the original functions are in their places and nothing of this runs. A script that uses torch.compile
+is never touched here: the compiler would trace us.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+from .identity import flat_rows, identities
+from .patches import Patches, leave_no_trace
+from .session import Session, sense
+
+OUTPUT_NUMBERS = 65_536
+SILENT_BYTES = 32_000_000
+GRADED_CALLS = 4_096
+GRADED_NUMBERS = 8_000_000
+"""Numbers that the graphs behind kept calls may hold, by a rough count of layers' outputs; the oldest are let go."""
+LATENTS = 64
+STEPS_A_CALL_WAITS = 3
+SILENT_PER_LOSS = 24
+
+
+def attach(session: Session) -> None:
+    calls = Calls(session)
+    session.senses["calls"] = calls
+    session.window_doors.append(calls)
+
+
+class Entry:
+    """An input from outside; its rows are identified once, when somebody asks."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.rows_: Any = None
+
+    def rows(self, numpy: Any) -> Any:
+        if self.rows_ is None and self.value is not None:
+            tensor = self.value
+            flat = flat_rows(numpy, tensor, tensor.shape[0] if tensor.dim() > 1 else None)
+            self.rows_ = numpy.zeros(0, numpy.uint64) if flat is None else identities(numpy, flat)
+            self.value = None
+        return self.rows_
+
+
+class Joined(Entry):
+    """Entries of one row each, one after the other."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        super().__init__(None)
+        self.parts = parts
+
+    def rows(self, numpy: Any) -> Any:
+        return numpy.concatenate([part.rows(numpy) for part in self.parts])
+
+
+class Call:
+    def __init__(self, module: Any, entry: Entry, given: Any, output: Any, node: Any, time: int, update: int) -> None:
+        self.module = weakref.ref(module)
+        self.entry = entry
+        self.given = given
+        """The module's own input, kept for graded calls of modules that can be asked again without effect."""
+        self.output = output
+        self.node = node
+        self.time = time
+        self.update = update
+
+
+class Score:
+    def __init__(
+        self, kind: str, what: str, entry: Entry | None, value: Any, result: Any, node: Any, time: int, update: int
+    ) -> None:
+        self.kind = kind
+        self.what = what
+        """log_prob, entropy or sample."""
+        self.entry = entry
+        self.value = value
+        self.result = result
+        self.node = node
+        self.time = time
+        self.update = update
+
+
+class Calls:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.local = threading.local()
+        self.patches = Patches()
+        self.lasting = Patches()
+        self.compiles = False
+        self.entry: Entry | None = None
+        self.latents: dict[int, tuple[Any, Entry]] = {}
+        """Outputs of recent calls, and the entry behind them."""
+        self.graded: list[Call] = []
+        self.graded_numbers = 0
+        self.silent: list[Call] = []
+        self.silent_bytes = 0
+        self.silent_dropped = 0
+        self.scores: list[Score] = []
+        self.widths: dict[int, tuple[Any, int]] = {}
+        torch = session.torch
+        compiler = getattr(torch, "compiler", None)
+        self.is_compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
+        if hasattr(torch, "compile"):
+            self.lasting.replace(torch, "compile", self._compiling)
+
+    def move_to(self, child: Session) -> None:
+        self.session = child
+        self.forget()
+        child.senses["calls"] = self
+        child.window_doors.append(self)
+
+    def stop(self) -> None:
+        self.patches.undo()
+        self.lasting.undo()
+
+    def _compiling(self, original: Any) -> Any:
+        def compile(*arguments: Any, **options: Any) -> Any:
+            if not self.compiles:
+                self.compiles = True
+                self.patches.undo()
+                self.session.not_seen(
+                    "calls",
+                    "the script uses torch.compile: inside compiled code there are no calls and no terms to see",
+                )
+            try:
+                return original(*arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+
+        return compile
+
+    # ------------------------------------------------------------------ windows
+
+    def open_window(self) -> None:
+        if self.compiles or "calls" in self.session.shut:
+            return
+        torch = self.session.torch
+        self.patches.replace(torch.nn.Module, "__call__", self._calling)
+        for kind in _distributions(torch):
+            for what in ("log_prob", "entropy", "sample", "rsample"):
+                self.patches.replace(kind, what, self._scoring(what))
+
+    def close_window(self) -> None:
+        self.patches.undo()
+        self._write_silent()
+        self.forget()
+
+    def forget(self) -> None:
+        self.graded, self.graded_numbers = [], 0
+        self.silent, self.silent_bytes = [], 0
+        self.scores = []
+        self.latents = {}
+        self.entry = None
+
+    def forget_graded(self) -> None:
+        """After an optimizer step, calls that are some steps old: two losses may be made before the first step."""
+        oldest = self.session.updates - STEPS_A_CALL_WAITS
+        if self.graded and self.graded[0].update <= oldest:
+            self.graded = [call for call in self.graded if call.update > oldest]
+            self.graded_numbers = sum(self._numbers_behind(call) for call in self.graded)
+        if any(score.node is not None for score in self.scores):
+            self.scores = [score for score in self.scores if score.node is None or score.update > oldest]
+
+    # ------------------------------------------------------------------ modules
+
+    def _calling(self, original: Any) -> Any:
+        local, is_compiling = self.local, self.is_compiling
+
+        def __call__(module: Any, *arguments: Any, **options: Any) -> Any:
+            if is_compiling():
+                return original(module, *arguments, **options)
+            depth = getattr(local, "depth", 0)
+            if depth == 0:
+                self.enter(arguments, options)
+            local.depth = depth + 1
+            try:
+                answer = original(module, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+            finally:
+                local.depth = depth
+            self.called(module, arguments, answer, depth)
+            return answer
+
+        return __call__
+
+    @sense("calls")
+    def enter(self, arguments: Any, options: Any) -> None:
+        tensor = _first_tensor(self.session.torch, (*arguments, *options.values()))
+        if tensor is None:
+            self.entry = None
+            return
+        known = self.latents.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            self.entry = known[1]
+        else:
+            self.entry = Entry(tensor.detach())
+
+    @sense("calls")
+    def called(self, module: Any, arguments: Any, answer: Any, depth: int) -> None:
+        torch, session = self.session.torch, self.session
+        outputs = _tensors(torch, answer)
+        entry = self.entry
+        if not outputs or entry is None:
+            return
+        if depth == 0:
+            if len(self.latents) > LATENTS:
+                self.latents = {}
+            for output in outputs:
+                self.latents[id(output)] = (weakref.ref(output), entry)
+        output = outputs[0]
+        if depth and not (output.dim() > 1 and output.shape[-1] == 1) and not module._modules:
+            return
+        if output.numel() > OUTPUT_NUMBERS or output.dim() == 0 or not output.is_floating_point():
+            return
+        given = arguments[0] if arguments and torch.is_tensor(arguments[0]) else None
+        if output.requires_grad:
+            if session.inspecting:
+                self._keep_graded(
+                    Call(module, entry, given, output.detach(), output.grad_fn, session.env_steps, session.updates)
+                )
+        elif self.silent_bytes < SILENT_BYTES:
+            kept = output.detach().float().cpu().numpy().copy()
+            entry.rows(session.numpy)
+            self.silent.append(Call(module, entry, None, kept, None, session.env_steps, session.updates))
+            self.silent_bytes += kept.nbytes + 200
+        else:
+            self.silent_dropped += 1
+
+    def _keep_graded(self, call: Call) -> None:
+        self.graded.append(call)
+        self.graded_numbers += self._numbers_behind(call)
+        while len(self.graded) > GRADED_CALLS or (self.graded_numbers > GRADED_NUMBERS and len(self.graded) > 16):
+            self.graded_numbers -= self._numbers_behind(self.graded.pop(0))
+
+    def _numbers_behind(self, call: Call) -> int:
+        module = call.module()
+        if module is None:
+            return 0
+        known = self.widths.get(id(module))
+        if known is None or known[0]() is not module:
+            width = sum(int(p.shape[0]) for p in module.parameters() if p.dim() > 0)
+            known = self.widths[id(module)] = (weakref.ref(module), width)
+        rows = call.output.shape[0] if call.output.dim() > 1 else 1
+        return known[1] * rows
+
+    # ------------------------------------------------------------------ distributions
+
+    def _scoring(self, what: str) -> Any:
+        local, is_compiling = self.local, self.is_compiling
+
+        def make(original: Any) -> Any:
+            def score(distribution: Any, *arguments: Any, **options: Any) -> Any:
+                if is_compiling():
+                    return original(distribution, *arguments, **options)
+                outermost = not getattr(local, "scoring", False)
+                local.scoring = True
+                try:
+                    answer = original(distribution, *arguments, **options)
+                except BaseException as error:
+                    leave_no_trace(error)
+                    raise
+                finally:
+                    if outermost:
+                        local.scoring = False
+                if not outermost:
+                    return answer
+                self.scored(distribution, what, arguments, answer)
+                return answer
+
+            return score
+
+        return make
+
+    @sense("distributions")
+    def scored(self, distribution: Any, what: str, arguments: Any, answer: Any) -> None:
+        torch, session = self.session.torch, self.session
+        if not torch.is_tensor(answer) or answer.numel() > OUTPUT_NUMBERS:
+            return
+        value = arguments[0] if what == "log_prob" and arguments and torch.is_tensor(arguments[0]) else None
+        if answer.requires_grad and not session.inspecting:
+            return
+        self.scores.append(
+            Score(
+                type(distribution).__name__,
+                "sample" if what == "rsample" else what,
+                self.entry,
+                None if value is None or value.numel() > OUTPUT_NUMBERS else value.detach(),
+                answer.detach(),
+                answer.grad_fn,
+                session.env_steps,
+                session.updates,
+            )
+        )
+        if len(self.scores) > 2 * GRADED_CALLS:
+            del self.scores[: len(self.scores) - 2 * GRADED_CALLS]
+
+    # ------------------------------------------------------------------ to disk
+
+    def silent_now(self) -> list[Call]:
+        """Calls without gradient that a loss may have used: those since the last environment step and the last optimizer
+        step; in a short cycle, where nothing else keeps them, the last ones of the cycle too."""
+        session = self.session
+        if not session.long:
+            return self.silent[-SILENT_PER_LOSS:]
+        found = []
+        for call in reversed(self.silent):
+            if call.time != session.env_steps or call.update != session.updates:
+                break
+            found.append(call)
+        return found[::-1]
+
+    @sense("calls")
+    def _write_silent(self) -> None:
+        """The window's silent calls, module by module: when, on which rows, with which answer."""
+        session, numpy = self.session, self.session.numpy
+        if not self.silent or numpy is None or not session.long:
+            return
+        arrays: dict[str, Any] = {}
+        modules: list[dict[str, Any]] = []
+        for name, calls in self._by_module().items():
+            prefix = f"m{len(modules)}."
+            modules.append({"module": name, "calls": len(calls), "width": int(calls[0][1].shape[1])})
+            arrays[prefix + "time"] = numpy.concatenate([numpy.full(len(o), c.time, numpy.int64) for c, o in calls])
+            arrays[prefix + "rows"] = numpy.concatenate([c.entry.rows(numpy) for c, _ in calls])
+            arrays[prefix + "output"] = numpy.concatenate([o for _, o in calls])
+        log_probs = [s for s in self.scores if s.what == "log_prob" and s.node is None and s.result.dim() >= 1]
+        if log_probs and len({tuple(s.result.shape[1:]) for s in log_probs}) == 1:
+            arrays["log_prob.time"] = numpy.concatenate(
+                [numpy.full(len(s.result), s.time, numpy.int64) for s in log_probs]
+            )
+            arrays["log_prob.value"] = numpy.concatenate([s.result.float().cpu().numpy() for s in log_probs])
+        if not arrays:
+            return
+        file, digest = session.writer.sample("calls", session.cycle, session.updates, arrays)
+        session.say(
+            "inspection", kind="calls", update=session.cycle, optimizer_step=session.updates, file=file, sha256=digest,
+            roles=sorted(arrays), marked="inferred", modules=modules, dropped=self.silent_dropped,
+        )  # fmt: skip
+
+    def _by_module(self) -> dict[str, list[tuple[Call, Any]]]:
+        found: dict[str, list[tuple[Call, Any]]] = {}
+        for call in self.silent:
+            module = call.module()
+            output = call.output.reshape(len(call.output), -1) if call.output.ndim > 1 else call.output.reshape(1, -1)
+            if module is None or len(call.entry.rows(self.session.numpy)) != len(output):
+                continue
+            name = f"{self.session.names.of_module(module)}/{output.shape[1]}"
+            found.setdefault(name, []).append((call, output))
+        return found
+
+
+def _first_tensor(torch: Any, values: Any) -> Any:
+    for value in values:
+        if torch.is_tensor(value):
+            return value
+        if isinstance(value, dict):
+            inner = [item for item in value.values() if torch.is_tensor(item)]
+            if inner and all(len(item) == len(inner[0]) for item in inner):
+                return torch.cat([item.detach().reshape(len(item), -1).float() for item in inner], dim=1)
+    return None
+
+
+def _tensors(torch: Any, answer: Any) -> list[Any]:
+    if torch.is_tensor(answer):
+        return [answer]
+    if isinstance(answer, (tuple, list)):
+        return [item for item in answer if torch.is_tensor(item)]
+    logits = getattr(answer, "logits", None)
+    return [logits] if torch.is_tensor(logits) else []
+
+
+def _distributions(torch: Any) -> list[Any]:
+    base = torch.distributions.Distribution
+    found, waiting = [base], [base]
+    while waiting:
+        for kind in waiting.pop().__subclasses__():
+            if kind not in found:
+                found.append(kind)
+                waiting.append(kind)
+    return found

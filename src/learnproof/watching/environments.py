@@ -1,0 +1,465 @@
+"""Environments as they are reset and stepped: Gymnasium's, single and vector, SB3's, and home-made ones of the same form.
+
+Only the outermost environment counts, for that is what the script sees. Which one that is shows at `reset`: every class's
+`reset` is replaced (they are rare), and the class whose reset was called from outside gets its `step` replaced too, so
+that the wrappers beneath it run untouched.
+
+Always: returns, lengths and ends of episodes, by environment and copy.
+In a window, and all the time where batches are drawn from a memory (short cycles): transitions, as identities of
+observations, actions, rewards, ends. They go to disk with the window, or with the batches that are made of them.
+
+    environment   met: class, id, copies, spaces, autoreset mode
+    episode       finished: return, length, terminated or truncated
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+from .identity import flat_rows, identities
+from .patches import Patches, leave_no_trace
+from .session import Session, sense
+
+TRANSITIONS_KEPT = 65_536
+ACTION_WIDTH = 16
+EPISODES_TOLD = 20_000
+"""Episodes written one by one; past it every second, fourth, ... one, with the count of those left out."""
+
+
+def attach(session: Session, library: Any) -> None:
+    watcher = session.senses.get("environments") or Environments(session)
+    session.senses["environments"] = watcher
+    watcher.watch_classes(library.Env)
+    vector = getattr(library, "vector", None)
+    if vector is not None and hasattr(vector, "VectorEnv"):
+        watcher.watch_classes(vector.VectorEnv)
+
+
+def attach_vec_env(session: Session, vec_env: Any) -> None:
+    watcher = session.senses.get("environments") or Environments(session)
+    session.senses["environments"] = watcher
+    watcher.watch_classes(vec_env)
+
+
+class Stream:
+    """One environment that the script steps, with its copies."""
+
+    def __init__(self, index: int, copies: int, vector: bool, form: str) -> None:
+        self.index = index
+        self.copies = copies
+        self.vector = vector
+        self.form = form
+        """gymnasium, sb3 (vector, dones merged), old (four values)."""
+        self.steps = 0
+        self.episodes = 0
+        self.returns = [0.0] * copies
+        self.lengths = [0] * copies
+        self.ended = [False] * copies
+        """Whether the copy's last step ended its episode: under next-step autoreset the next one only resets."""
+        self.next_step_autoreset = False
+        self.last_rows: Any = None
+        """Identities of the observations that the script holds now."""
+
+
+class Transitions:
+    """The last TRANSITIONS_KEPT steps, column by column; `count` goes on growing."""
+
+    def __init__(self, numpy: Any) -> None:
+        self.count = 0
+        self.columns = {
+            "time": numpy.zeros(TRANSITIONS_KEPT, numpy.int64),
+            "stream": numpy.zeros(TRANSITIONS_KEPT, numpy.int32),
+            "copy": numpy.zeros(TRANSITIONS_KEPT, numpy.int32),
+            "observation": numpy.zeros(TRANSITIONS_KEPT, numpy.uint64),
+            "next_observation": numpy.zeros(TRANSITIONS_KEPT, numpy.uint64),
+            "final_observation": numpy.zeros(TRANSITIONS_KEPT, numpy.uint64),
+            "reward": numpy.zeros(TRANSITIONS_KEPT, numpy.float32),
+            "terminated": numpy.zeros(TRANSITIONS_KEPT, bool),
+            "truncated": numpy.zeros(TRANSITIONS_KEPT, bool),
+            "resets": numpy.zeros(TRANSITIONS_KEPT, bool),
+            "action": numpy.zeros((TRANSITIONS_KEPT, ACTION_WIDTH), numpy.float32),
+        }
+        self.places: dict[int, int] = {}
+        """identity of an observation -> number of the last transition from it."""
+        self.action_width = 0
+
+    def add(self, rows: int, **values: Any) -> None:
+        start = self.count % TRANSITIONS_KEPT
+        rows = min(rows, TRANSITIONS_KEPT - start)  # a batch that runs over the edge loses its tail once per round
+        width = values["action"].shape[1]
+        self.action_width = max(self.action_width, width)
+        for name, column in self.columns.items():
+            if name == "action":
+                column[start : start + rows, :width] = values[name][:rows]
+            else:
+                column[start : start + rows] = values[name] if _is_scalar(values[name]) else values[name][:rows]
+        for offset, identity in enumerate(values["observation"][:rows].tolist()):
+            self.places[identity] = self.count + offset
+        self.count += rows
+        if len(self.places) > 2 * TRANSITIONS_KEPT:
+            oldest = self.count - TRANSITIONS_KEPT
+            self.places = {key: at for key, at in self.places.items() if at >= oldest}
+
+    def numbers_of(self, identities_: list[int]) -> list[int]:
+        """Which transition each observation began, or -1."""
+        oldest = self.count - TRANSITIONS_KEPT
+        found = (self.places.get(identity, -1) for identity in identities_)
+        return [at if at >= oldest else -1 for at in found]
+
+    def taken(self, numbers: Any) -> dict[str, Any]:
+        at = numbers % TRANSITIONS_KEPT
+        taken = {name: column[at] for name, column in self.columns.items()}
+        taken["action"] = taken["action"][:, : max(1, self.action_width)].copy()
+        return taken
+
+
+class Environments:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.patches = Patches()
+        self.local = threading.local()
+        self.streams: dict[int, tuple[Any, Stream]] = {}
+        self.met_so_far = 0
+        self.episodes = 0
+        self.transitions: Transitions | None = None
+        self.window_start = 0
+        self.stepped_classes: dict[type, bool] = {}
+        self.future: list[tuple[Any, Any]] = []
+
+    def move_to(self, child: Session) -> None:
+        self.session = child
+        self.streams, self.transitions = {}, None
+        child.senses["environments"] = self
+        child.window_doors.append(self)
+
+    def stop(self) -> None:
+        self.patches.undo()
+        for base, own in self.future:
+            if own is None:
+                del base.__init_subclass__
+            else:
+                base.__init_subclass__ = own
+        self.future.clear()
+
+    # ------------------------------------------------------------------ which classes
+
+    def watch_classes(self, base: Any) -> None:
+        """Replace `reset` of a base class and of all its subclasses, those of the future included."""
+        for kind in _with_subclasses(base):
+            self.patches.replace(kind, "reset", self._resetting)
+        if self not in self.session.window_doors:
+            self.session.window_doors.append(self)
+        self._watch_future_classes(base)
+
+    def _watch_future_classes(self, base: Any) -> None:
+        own = vars(base).get("__init_subclass__")
+        watcher = self
+
+        def __init_subclass__(kind: Any, /, **options: Any) -> None:
+            try:
+                if own is not None:
+                    own.__func__(kind, **options)
+                else:
+                    super(base, kind).__init_subclass__(**options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+            watcher.patches.replace(kind, "reset", watcher._resetting)
+
+        base.__init_subclass__ = classmethod(__init_subclass__)
+        self.future.append((base, own))
+
+    def _resetting(self, original: Any) -> Any:
+        local = self.local
+
+        def reset(environment: Any, *arguments: Any, **options: Any) -> Any:
+            if getattr(local, "inside", False):
+                try:
+                    return original(environment, *arguments, **options)
+                except BaseException as error:
+                    leave_no_trace(error)
+                    raise
+            self.watch_steps(type(environment))
+            local.inside = True
+            try:
+                answer = original(environment, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+            finally:
+                local.inside = False
+            self.was_reset(environment, answer)
+            return answer
+
+        return reset
+
+    @sense("environments")
+    def watch_steps(self, kind: Any) -> None:
+        if kind in self.stepped_classes:
+            return
+        self.stepped_classes[kind] = True
+        for owner in kind.__mro__:
+            if "step" in vars(owner):
+                self.patches.replace(owner, "step", self._stepping)
+                return
+
+    def _stepping(self, original: Any) -> Any:
+        local = self.local
+
+        def step(environment: Any, *arguments: Any, **options: Any) -> Any:
+            if getattr(local, "inside", False):
+                try:
+                    return original(environment, *arguments, **options)
+                except BaseException as error:
+                    leave_no_trace(error)
+                    raise
+            if self.session.cycle_updates:
+                self.session.cycle_begins()
+            local.inside = True
+            try:
+                answer = original(environment, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+            finally:
+                local.inside = False
+            self.stepped(environment, arguments[0] if arguments else options.get("action"), answer)
+            return answer
+
+        return step
+
+    # ------------------------------------------------------------------ what happened
+
+    @sense("environments")
+    def was_reset(self, environment: Any, answer: Any) -> None:
+        stream = self._stream(environment)
+        for copy in range(stream.copies):
+            stream.returns[copy], stream.lengths[copy], stream.ended[copy] = 0.0, 0, False
+        if self._keeping():
+            observation = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
+            stream.last_rows = self._rows(observation, stream)
+
+    @sense("environments")
+    def stepped(self, environment: Any, action: Any, answer: Any) -> None:
+        session = self.session
+        stream = self._stream(environment)
+        observation, reward, terminated, truncated, info = _parts(answer, stream.form)
+        session.env_steps += 1
+        session.cycle_steps += 1
+        stream.steps += 1
+        if stream.vector:
+            resets = list(stream.ended) if stream.next_step_autoreset else None
+            self._count_vector(stream, reward, terminated, truncated)
+        else:
+            resets = None
+            stream.returns[0] += float(reward)
+            stream.lengths[0] += 1
+            if terminated or truncated:
+                self._episode(stream, 0, bool(terminated))
+        if self._keeping():
+            self._keep(stream, observation, action, reward, terminated, truncated, info, resets)
+        else:
+            stream.last_rows = None
+
+    def _count_vector(self, stream: Stream, reward: Any, terminated: Any, truncated: Any) -> None:
+        rewards, returns, lengths = reward.tolist(), stream.returns, stream.lengths
+        ends = [a or b for a, b in zip(terminated.tolist(), truncated.tolist())]
+        skipped = stream.ended if stream.next_step_autoreset else None
+        for copy in range(stream.copies):
+            if skipped is not None and skipped[copy]:
+                continue  # this step only brought the first observation of a new episode
+            returns[copy] += rewards[copy]
+            lengths[copy] += 1
+            if ends[copy]:
+                self._episode(stream, copy, bool(terminated[copy]))
+        if skipped is not None:
+            stream.ended = [end and not skip for end, skip in zip(ends, skipped)]
+
+    def _episode(self, stream: Stream, copy: int, terminated: bool) -> None:
+        stream.episodes += 1
+        self.episodes += 1
+        if self.episodes <= EPISODES_TOLD or self.episodes % (1 << (self.episodes // EPISODES_TOLD).bit_length()) == 0:
+            body: dict[str, Any] = {
+                "return": stream.returns[copy],
+                "length": stream.lengths[copy],
+                "terminated": terminated,
+            }
+            self.session.say(
+                "episode",
+                step=self.session.env_steps,
+                env=copy,
+                stream=stream.index,
+                update=self.session.updates,
+                **body,
+            )
+        stream.returns[copy], stream.lengths[copy] = 0.0, 0
+
+    # ------------------------------------------------------------------ transitions
+
+    def _keeping(self) -> bool:
+        return self.session.numpy is not None and (self.session.window or not self.session.long)
+
+    def _rows(self, observation: Any, stream: Stream) -> Any:
+        rows = flat_rows(self.session.numpy, observation, stream.copies if stream.vector else None)
+        return None if rows is None else identities(self.session.numpy, rows)
+
+    @sense("transitions")
+    def _keep(
+        self,
+        stream: Stream,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        terminated: Any,
+        truncated: Any,
+        info: Any,
+        resets: list[bool] | None,
+    ) -> None:
+        numpy = self.session.numpy
+        now = self._rows(observation, stream)
+        before, stream.last_rows = stream.last_rows, now
+        if before is None or now is None:
+            return
+        if self.transitions is None:
+            self.transitions = Transitions(numpy)
+        rows = stream.copies
+        width = flat_rows(numpy, action, rows if stream.vector else None)
+        self.transitions.add(
+            rows,
+            time=self.session.env_steps,
+            stream=stream.index,
+            copy=numpy.arange(rows),
+            observation=before,
+            next_observation=now,
+            final_observation=self._final(numpy, info, stream),
+            reward=numpy.asarray(reward, numpy.float32).reshape(rows),
+            terminated=numpy.asarray(terminated, bool).reshape(rows),
+            truncated=numpy.asarray(truncated, bool).reshape(rows),
+            resets=False if resets is None else numpy.asarray(resets, bool),
+            action=numpy.zeros((rows, 1), numpy.float32) if width is None else width[:, :ACTION_WIDTH],
+        )
+
+    def _final(self, numpy: Any, info: Any, stream: Stream) -> Any:
+        """Identities of the true last observations that an autoreset hid, 0 where there is none."""
+        final = numpy.zeros(stream.copies, numpy.uint64)
+        if stream.form == "sb3":
+            hidden: Any = [entry.get("terminal_observation") for entry in info]
+        elif stream.vector and isinstance(info, dict):
+            hidden = info.get("final_obs", info.get("final_observation"))
+        else:
+            return final
+        if hidden is None:
+            return final
+        for copy, observation in enumerate(hidden):
+            if observation is not None:
+                rows = flat_rows(numpy, observation, None)
+                if rows is not None:
+                    final[copy] = identities(numpy, rows)[0]
+        return final
+
+    def open_window(self) -> None:
+        self.window_start = 0 if self.transitions is None else self.transitions.count
+
+    def close_window(self) -> None:
+        self._write_window()
+
+    @sense("transitions")
+    def _write_window(self) -> None:
+        """A long cycle's transitions go to disk whole; those of short ones with the batches that are made of them."""
+        session, kept = self.session, self.transitions
+        if kept is None or not session.long:
+            return
+        start = max(self.window_start, kept.count - TRANSITIONS_KEPT)
+        if start == kept.count:
+            return
+        arrays = kept.taken(session.numpy.arange(start, kept.count))
+        file, digest = session.writer.sample("transitions", session.cycle, session.updates, arrays)
+        session.say(
+            "inspection", kind="transitions", update=session.cycle, optimizer_step=session.updates, file=file,
+            sha256=digest, roles=sorted(arrays), marked="inferred",
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------ who is who
+
+    def _stream(self, environment: Any) -> Stream:
+        known = self.streams.get(id(environment))
+        if known is not None and known[0]() is environment:
+            return known[1]
+        return self._meet(environment)
+
+    def _meet(self, environment: Any) -> Stream:
+        vector = hasattr(environment, "num_envs")
+        sb3 = any(
+            kind.__module__.startswith("stable_baselines3.") and kind.__name__ == "VecEnv"
+            for kind in type(environment).__mro__
+        )
+        copies = int(environment.num_envs) if vector else 1
+        stream = Stream(self.met_so_far, copies, vector, "sb3" if sb3 else "gymnasium")
+        self.met_so_far += 1
+        mode = _autoreset(environment, sb3)
+        stream.next_step_autoreset = mode == "next_step"
+        self.streams[id(environment)] = (weakref.ref(environment), stream)
+        spec = getattr(environment, "spec", None)
+        self.session.say(
+            "environment",
+            index=stream.index,
+            kind=type(environment).__name__,
+            id=None if spec is None else str(getattr(spec, "id", "")),
+            copies=copies,
+            vector=vector,
+            form=stream.form,
+            autoreset=mode,
+            observation_space=str(getattr(environment, "observation_space", None))[:300],
+            action_space=str(getattr(environment, "action_space", None))[:300],
+        )
+        return stream
+
+    def last_words(self) -> None:
+        for _, stream in self.streams.values():
+            self.session.say(
+                "environment_totals", last=True, index=stream.index, steps=stream.steps, episodes=stream.episodes
+            )
+
+
+def _parts(answer: Any, form: str) -> tuple[Any, Any, Any, Any, Any]:
+    if form == "sb3":
+        observation, reward, done, infos = answer
+        import numpy
+
+        cut = numpy.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
+        return observation, reward, done & ~cut, cut, infos
+    if len(answer) == 4:  # the form before Gymnasium
+        observation, reward, done, info = answer
+        truncated = bool(info.get("TimeLimit.truncated", False)) if isinstance(info, dict) else False
+        return observation, reward, bool(done) and not truncated, truncated, info
+    return answer  # type: ignore[no-any-return]
+
+
+def _autoreset(environment: Any, sb3: bool) -> str | None:
+    if not hasattr(environment, "num_envs"):
+        return None
+    if sb3:
+        return "same_step"
+    metadata = getattr(environment, "metadata", None) or {}
+    mode = metadata.get("autoreset_mode")
+    text = str(getattr(mode, "value", mode)).lower()
+    for name in ("next_step", "same_step", "disabled"):
+        if name in text.replace("-", "_").replace("nextstep", "next_step").replace("samestep", "same_step"):
+            return name
+    return None
+
+
+def _with_subclasses(base: Any) -> list[Any]:
+    found, waiting = [base], [base]
+    while waiting:
+        for kind in waiting.pop().__subclasses__():
+            if kind not in found:
+                found.append(kind)
+                waiting.append(kind)
+    return found
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (int, float, bool))

@@ -1,0 +1,307 @@
+"""Reads the autograd graph behind a loss: which parameters it reaches, its additive terms, the constants it was given.
+
+A graph is walked from the loss to the parameters, before the backward pass frees it. Nothing is computed on it:
+
+    terms       loss = sum of coefficient x term; descended through +, -, x constant, mean, sum, views, cat and stack
+    constants   tensors that entered the loss without a gradient: targets, advantages, old log-probabilities, masks
+    broadcasts  an operation whose result is (N, N) from an operand of N numbers
+    ratios      exp(log-probability - constant): the probability ratio, exactly as the loss used it
+    gathers     log-softmax read at an index: log-probabilities that no distribution object computed
+
+What a constant *means* is not decided here: each comes with the place where it was found, and the judge fits definitions.
+Saved tensors may have been freed or changed in place; each is read under guard, detached and copied at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+NODES_WALKED = 20_000
+STRUCTURE = 40
+"""Names of nodes kept of each term, breadth first."""
+NUMBERS_PER_CONSTANT = 65_536
+CONSTANTS_PER_LOSS = 24
+THROUGH = (
+    "ViewBackward0", "ReshapeAliasBackward0", "UnsafeViewBackward0", "SqueezeBackward0", "SqueezeBackward1",
+    "SqueezeBackward2", "UnsqueezeBackward0", "ExpandBackward0", "CloneBackward0", "ToCopyBackward0", "AliasBackward0",
+    "TransposeBackward0", "PermuteBackward0",
+)  # fmt: skip
+REDUCTIONS = {
+    "MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum",
+    "NanmeanBackward0": "mean", "NansumBackward0": "sum",
+}  # fmt: skip
+BINARY = (
+    "AddBackward0",
+    "SubBackward0",
+    "MulBackward0",
+    "DivBackward0",
+    "RsubBackward1",
+    "MinimumBackward0",
+    "MaximumBackward0",
+)
+REGRESSIONS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
+
+
+class Term:
+    def __init__(self, node: Any, coefficient: float, reductions: list[str]) -> None:
+        self.node = node
+        self.coefficient = coefficient
+        self.reductions = reductions
+        self.shape = shape_of(node, 0)
+        self.nodes: list[Any] = []
+        self.members: set[Any] = set()
+        self.structure: list[str] = []
+
+
+class Constant:
+    def __init__(self, role: str, value: Any, node: Any, beside: Any, partner: Any = None, sign: int = 1) -> None:
+        self.role = role
+        """target, difference (prediction - target, or the reverse where sign is -1), weight, ratio, index, label."""
+        self.value = value
+        self.node = node
+        """Where it was found."""
+        self.beside = beside
+        """The node of the operand that has a gradient."""
+        self.partner = partner
+        """That operand's value, where the graph kept it."""
+        self.sign = sign
+
+
+class Reading:
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.members: dict[Any, int] = {}
+        self.parameters: list[Any] = []
+        self.terms: list[Term] = []
+        self.constants: list[Constant] = []
+        self.broadcasts: list[dict[str, Any]] = []
+        self.both_sides: list[str] = []
+        """Regressions whose target has a gradient too."""
+        self.clips: list[list[float | None]] = []
+        self.gathers: list[Any] = []
+        self.truncated = False
+        self.compiled = False
+
+
+def read(torch: Any, roots: list[Any]) -> Reading:
+    reading = Reading()
+    reading.nodes = walk(roots, NODES_WALKED)
+    reading.truncated = len(reading.nodes) >= NODES_WALKED
+    reading.members = {node: position for position, node in enumerate(reading.nodes)}
+    for node in reading.nodes:
+        _look_at(torch, node, reading)
+    for root in roots:
+        _split(torch, root, 1.0, [], reading.terms, 0)
+    for term in reading.terms[:16]:
+        term.nodes = walk([term.node], NODES_WALKED)
+        term.members = set(term.nodes)
+        term.structure = [node.name() for node in term.nodes[:STRUCTURE]]
+    return reading
+
+
+def walk(roots: list[Any], most: int) -> list[Any]:
+    """Nodes breadth first from the roots."""
+    seen = {root for root in roots if root is not None}
+    order = list(seen)
+    for node in order:
+        if len(order) >= most:
+            break
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                order.append(following)
+    return order
+
+
+def shape_of(node: Any, output: int) -> tuple[int, ...] | None:
+    try:
+        return tuple(int(size) for size in node._input_metadata[output].shape)
+    except (AttributeError, IndexError, RuntimeError, TypeError):
+        return None
+
+
+def saved(node: Any, name: str) -> Any:
+    """A saved tensor or number, or None where it was freed, changed in place, or never kept."""
+    try:
+        return getattr(node, "_saved_" + name)
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def copied(torch: Any, value: Any) -> Any:
+    """Its numbers, at most NUMBERS_PER_CONSTANT of them, apart from graph and storage."""
+    if not torch.is_tensor(value):
+        return None
+    value = value.detach()
+    if value.numel() > NUMBERS_PER_CONSTANT:
+        if value.dim() == 0 or value.shape[0] == 0:
+            return None
+        rows = max(1, NUMBERS_PER_CONSTANT * value.shape[0] // value.numel())
+        value = value[:rows]
+        if value.numel() > NUMBERS_PER_CONSTANT:
+            return None
+    return value.clone()
+
+
+def _operand(node: Any, position: int) -> Any:
+    following = node.next_functions
+    return following[position][0] if position < len(following) else None
+
+
+# ---------------------------------------------------------------------- one node
+
+
+def _look_at(torch: Any, node: Any, reading: Reading) -> None:
+    name = node.name()
+    if name == "torch::autograd::AccumulateGrad":
+        reading.parameters.append(node.variable)
+        return
+    if name.startswith("CompiledFunction"):
+        reading.compiled = True
+    if name in BINARY or name == "ExpandBackward0":
+        _broadcast(node, name, reading)
+    if len(reading.constants) >= CONSTANTS_PER_LOSS:
+        return
+    if name in REGRESSIONS:
+        _regression(torch, node, name, reading)
+    elif name == "PowBackward0" or name == "AbsBackward0":
+        _difference(torch, node, reading)
+    elif name == "MulBackward0":
+        _weight(torch, node, reading)
+    elif name == "ExpBackward0":
+        _ratio(torch, node, reading)
+    elif name in ("ClampBackward0", "ClampBackward1"):
+        if len(reading.clips) >= 8:
+            return
+        limits = [saved(node, "min"), saved(node, "max")]
+        reading.clips.append([float(v) if isinstance(v, (int, float)) else _one(torch, v) for v in limits])
+    elif name == "GatherBackward0":
+        reading.gathers.append(node)
+        _keep(torch, reading, "index", saved(node, "index"), node, _operand(node, 0))
+    elif name in ("NllLossBackward0", "NllLoss2DBackward0"):
+        _keep(torch, reading, "label", saved(node, "target"), node, _operand(node, 0))
+
+
+def _keep(
+    torch: Any, reading: Reading, role: str, value: Any, node: Any, beside: Any, partner: Any = None, sign: int = 1
+) -> None:
+    kept = copied(torch, value)
+    if kept is not None:
+        reading.constants.append(Constant(role, kept, node, beside, copied(torch, partner), sign))
+
+
+def _regression(torch: Any, node: Any, name: str, reading: Reading) -> None:
+    first, second = _operand(node, 0), _operand(node, 1)
+    if first is not None and second is not None:
+        reading.both_sides.append(name)
+    elif second is None:
+        _keep(torch, reading, "target", saved(node, "target"), node, first, saved(node, "self"))
+    else:
+        _keep(torch, reading, "target", saved(node, "self"), node, second, saved(node, "target"))
+
+
+def _difference(torch: Any, node: Any, reading: Reading) -> None:
+    """(v - y)^2 keeps v - y; with v known from a module's call, y follows."""
+    below = _operand(node, 0)
+    while below is not None and below.name() in THROUGH:
+        below = _operand(below, 0)
+    if below is None or below.name() not in ("SubBackward0", "RsubBackward1"):
+        return
+    first, second = _operand(below, 0), _operand(below, 1)
+    if below.name() == "RsubBackward1":
+        _keep(torch, reading, "difference", saved(node, "self"), node, first, sign=-1)
+    elif first is not None and second is not None:
+        reading.both_sides.append("SubBackward0")
+    elif first is not None or second is not None:
+        sign = 1 if second is None else -1
+        _keep(torch, reading, "difference", saved(node, "self"), node, first if second is None else second, sign=sign)
+
+
+def _weight(torch: Any, node: Any, reading: Reading) -> None:
+    first, second = _operand(node, 0), _operand(node, 1)
+    if (first is None) == (second is None):
+        return
+    value = saved(node, "other") if second is None else saved(node, "self")
+    if torch.is_tensor(value) and value.numel() > 1:
+        _keep(torch, reading, "weight", value, node, first if second is None else second)
+
+
+def _ratio(torch: Any, node: Any, reading: Reading) -> None:
+    below = _operand(node, 0)
+    while below is not None and below.name() in (*THROUGH, "SumBackward1", "ClampBackward1"):
+        below = _operand(below, 0)
+    if below is None or below.name() != "SubBackward0":
+        return
+    first, second = _operand(below, 0), _operand(below, 1)
+    if first is not None and second is None:
+        _keep(torch, reading, "ratio", saved(node, "result"), node, first)
+
+
+def _broadcast(node: Any, name: str, reading: Reading) -> None:
+    shape = shape_of(node, 0)
+    if shape is None or len(shape) != 2 or shape[0] != shape[1] or shape[0] < 2:
+        return
+    n = shape[0]
+    for following, output in node.next_functions:
+        if following is None:
+            continue
+        operand = shape_of(following, output)
+        if operand in ((n, 1), (n,), (1, n)) and len(reading.broadcasts) < 8:
+            reading.broadcasts.append({"node": name, "shape": list(shape), "operand": list(operand)})
+
+
+# ---------------------------------------------------------------------- additive terms
+
+
+def _split(torch: Any, node: Any, coefficient: float, reductions: list[str], terms: list[Term], depth: int) -> None:
+    name = node.name()
+    if depth < 60 and len(terms) < 64:
+        if name in ("AddBackward0", "SubBackward0"):
+            alpha = float(saved(node, "alpha") or 1.0)
+            for position, sign in ((0, 1.0), (1, alpha if name == "AddBackward0" else -alpha)):
+                below = _operand(node, position)
+                if below is not None:
+                    _split(torch, below, coefficient * sign, reductions, terms, depth + 1)
+            return
+        if name in REDUCTIONS:
+            _split(torch, _operand(node, 0), coefficient, [*reductions, REDUCTIONS[name]], terms, depth + 1)
+            return
+        if name in ("CatBackward0", "StackBackward0"):
+            below_all = [below for below, _ in node.next_functions if below is not None]
+            if len({below.name() for below in below_all}) == 1 and len(below_all) > 4:
+                terms.append(Term(node, coefficient, reductions))  # many alike: one term, not one each
+                return
+            for below in below_all:
+                _split(torch, below, coefficient, [*reductions, "stack"], terms, depth + 1)
+            return
+        scale = _scale(torch, node, name)
+        if scale is not None:
+            _split(torch, scale[0], coefficient * scale[1], reductions, terms, depth + 1)
+            return
+    terms.append(Term(node, coefficient, reductions))
+
+
+def _scale(torch: Any, node: Any, name: str) -> tuple[Any, float] | None:
+    """The node below and the factor, where this one only multiplies by a number or passes on."""
+    first, second = _operand(node, 0), _operand(node, 1)
+    if name == "NegBackward0":
+        return first, -1.0
+    if name in ("RsubBackward0", "RsubBackward1") and first is not None and second is None:
+        return first, -1.0
+    if name in THROUGH:
+        return (first, 1.0) if first is not None else None
+    if name == "MulBackward0" and (first is None) != (second is None):
+        factor = _one(torch, saved(node, "other") if second is None else saved(node, "self"))
+        return None if factor is None else (first if second is None else second, factor)
+    if name == "DivBackward0" and first is not None and second is None:
+        divisor = _one(torch, saved(node, "other"))
+        return None if not divisor else (first, 1.0 / divisor)
+    return None
+
+
+def _one(torch: Any, value: Any) -> float | None:
+    if isinstance(value, (int, float)):
+        return float(value)
+    if torch.is_tensor(value) and value.numel() == 1:
+        return float(value.detach())
+    return None

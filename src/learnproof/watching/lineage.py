@@ -1,0 +1,227 @@
+"""Networks that follow others: targets, snapshots, references, averages.
+
+A follower is a module of the same class and shapes as one that an optimizer trains, with at least one tensor that no
+optimizer owns. Eight numbers of it and of its leader are read at every optimizer step, through views that cost no copy, so
+that a change is seen whatever made it (load_state_dict, .data, foreach, an in-place lerp). Versions of tensors are no
+help: fused optimizers and .data do not count them up.
+
+    follower        met: its leader, how many tensors they share, whether they are equal now
+    follower_moved  numbers before and after, and the leader's then and now; the first 64 times, then ever rarer
+    follower_totals steps seen, changes seen, the last one
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from .session import Session, sense
+
+NUMBERS = 8
+MOVES_TOLD = 64
+FOLLOWERS = 16
+
+
+def attach(session: Session) -> None:
+    session.senses["lineage"] = Lineage(session)
+
+
+class Follower:
+    def __init__(self, index: int, module: Any, leader: Any) -> None:
+        self.index = index
+        self._module = weakref.ref(module)
+        self._leader = weakref.ref(leader)
+        self.steps = 0
+        self.moves = 0
+        self.last_move = -1
+        self.views: list[tuple[Any, int]] = []
+        self.leader_views: list[tuple[Any, int]] = []
+        self.pointers: tuple[int, ...] = ()
+        self.now: list[float] = []
+        self.leader_now: list[float] = []
+        self.look_up()
+
+    @property
+    def module(self) -> Any:
+        return self._module()
+
+    @property
+    def leader(self) -> Any:
+        return self._leader()
+
+    @property
+    def alive(self) -> bool:
+        return self.module is not None and self.leader is not None
+
+    def look_up(self) -> None:
+        """Make the views anew; `.data = ...` and load_state_dict(assign=True) leave old ones behind."""
+        own, led = list(self.module.parameters()), list(self.leader.parameters())
+        self.pointers = _pointers(own, led)
+        places = _places([p.numel() for p in own])
+        self.views = [(own[tensor].detach().reshape(-1).numpy(), at) for tensor, at in places]
+        self.leader_views = [(led[tensor].detach().reshape(-1).numpy(), at) for tensor, at in places]
+        self.now = _read(self.views)
+        self.leader_now = _read(self.leader_views)
+
+    def shared(self) -> int:
+        pairs = zip(self.module.parameters(), self.leader.parameters())
+        return sum(a.data_ptr() == b.data_ptr() for a, b in pairs)
+
+    def moved_storage(self) -> bool:
+        return self.pointers != _pointers(list(self.module.parameters()), list(self.leader.parameters()))
+
+
+class Lineage:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.followers: list[Follower] = []
+        self.paired: dict[tuple[int, int], bool] = {}
+        self.looked_at = (-1, -1)
+        self.met_so_far = 0
+
+    def move_to(self, child: Session) -> None:
+        self.session = child
+        self.followers, self.paired, self.looked_at = [], {}, (-1, -1)
+        child.senses["lineage"] = self
+
+    def stop(self) -> None:
+        self.followers = []
+
+    def before_step(self) -> None:
+        """Before a measured step: new pairs are met while leader and follower may still be equal."""
+        self._look_for_pairs()
+
+    def after_step(self) -> None:
+        """After every optimizer step, before the script can touch its targets."""
+        if self.followers:
+            self._follow()
+
+    @sense("lineage")
+    def _follow(self) -> None:
+        if not all(follower.alive for follower in self.followers):
+            for gone in [follower for follower in self.followers if not follower.alive]:
+                self.followers.remove(gone)  # its views would keep the weights of a deleted network in memory
+                self._tell_totals(gone)
+        for follower in self.followers:
+            follower.steps += 1
+            now = _read(follower.views)
+            if now != follower.now:
+                self._moved(follower, now)
+            follower.leader_now = _read(follower.leader_views)
+
+    def _moved(self, follower: Follower, now: list[float]) -> None:
+        follower.moves += 1
+        session = self.session
+        if follower.moves <= MOVES_TOLD or follower.moves & (follower.moves - 1) == 0:
+            session.say(
+                "follower_moved",
+                follower=follower.index,
+                update=session.updates,
+                before=follower.now,
+                after=now,
+                leader_before=follower.leader_now,
+                leader_after=_read(follower.leader_views),
+            )
+        follower.now = now
+        follower.last_move = session.updates
+
+    @sense("lineage")
+    def _look_for_pairs(self) -> None:
+        session = self.session
+        optimizers = session.senses["optimizers"]
+        state = (session.names.made, optimizers.met_so_far)
+        for follower in self.followers:
+            if follower.alive and follower.moved_storage():
+                follower.look_up()
+                self._tell(follower, "follower_storage")
+        if state == self.looked_at or len(self.followers) >= FOLLOWERS:
+            return
+        self.looked_at = state
+        optimizers.tell_modules()
+        owned = optimizers.owned_ids()
+        inside: set[int] = set()
+        groups: dict[Any, list[Any]] = {}
+        for module in session.names.modules():
+            shapes = tuple(tuple(p.shape) for p in module.parameters())
+            if shapes and id(module) not in inside:
+                groups.setdefault((type(module).__name__, shapes), []).append(module)
+        for alike in groups.values():
+            leaders = [m for m in alike if all(id(p) in owned for p in m.parameters())]
+            for module in alike:
+                if leaders and any(id(p) not in owned for p in module.parameters()):
+                    self._pair(module, _nearest(module, leaders), inside)
+
+    def _pair(self, module: Any, leader: Any, inside: set[int]) -> None:
+        if id(module) in inside or (id(module), id(leader)) in self.paired or len(self.followers) >= FOLLOWERS:
+            return
+        self.paired[(id(module), id(leader))] = True
+        if any(p.device.type != "cpu" for p in module.parameters()):
+            self.session.not_seen("lineage", "a follower is not on the CPU, where reading it would wait for the device")
+            return
+        for inner in module.modules():
+            inside.add(id(inner))
+        follower = Follower(self.met_so_far, module, leader)
+        self.met_so_far += 1
+        self.followers.append(follower)
+        self._tell(follower, "follower")
+
+    def _tell(self, follower: Follower, kind: str) -> None:
+        self.session.say(
+            kind,
+            index=follower.index,
+            update=self.session.updates,
+            name=self.session.names.of_module(follower.module),
+            leader=self.session.names.of_module(follower.leader),
+            tensors=sum(1 for _ in follower.module.parameters()),
+            shared=follower.shared(),
+            equal=follower.now == follower.leader_now,
+            follower=follower.now,
+            leader_now=follower.leader_now,
+        )
+
+    def last_words(self) -> None:
+        for follower in self.followers:
+            self._tell_totals(follower)
+
+    def _tell_totals(self, follower: Follower) -> None:
+        self.session.say(
+            "follower_totals",
+            last=True,
+            index=follower.index,
+            steps=follower.steps,
+            moves=follower.moves,
+            last_move=follower.last_move,
+            shared=follower.shared() if follower.alive else None,
+            equal=_read(follower.views) == _read(follower.leader_views),
+        )
+
+
+def _nearest(module: Any, leaders: list[Any]) -> Any:
+    """Of several leaders of the same form (twin critics), the one whose weights are nearest."""
+
+    def distance(leader: Any) -> float:
+        pairs = zip(module.parameters(), leader.parameters())
+        return float(sum((a.detach() - b.detach()).abs().sum().item() for a, b in pairs))
+
+    return min(leaders, key=distance)
+
+
+def _places(sizes: list[int]) -> list[tuple[int, int]]:
+    """(tensor, position) of up to NUMBERS numbers: the middle of tensors that are spread over the network."""
+    count = min(NUMBERS, len(sizes))
+    chosen = [round(i * (len(sizes) - 1) / max(1, count - 1)) for i in range(count)]
+    places = [(tensor, sizes[tensor] // 2) for tensor in chosen if sizes[tensor]]
+    for tensor in range(len(sizes)):
+        if len(places) >= NUMBERS:
+            break
+        if sizes[tensor] > 1:
+            places.append((tensor, sizes[tensor] // 3))
+    return places
+
+
+def _read(views: list[tuple[Any, int]]) -> list[float]:
+    return [float(view[at]) for view, at in views]
+
+
+def _pointers(own: list[Any], led: list[Any]) -> tuple[int, ...]:
+    return tuple(p.data_ptr() for p in own) + tuple(p.data_ptr() for p in led)

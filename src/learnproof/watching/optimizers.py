@@ -1,0 +1,367 @@
+"""Optimizers as they are made, stepped and cleared, schedulers, and what a step does to the weights.
+
+Every step costs a few counters. Steps that the plan names, and those inside a window, are measured: the norm of each
+gradient (of the whole tensor), and, on at most 16,384 evenly spaced numbers of each tensor, weight and step norms and the
+inner product of gradient and step, which is below 0 where the step goes down the loss. One transfer from the device each.
+
+    optimizer        made or met: class, groups, the parameters it owns
+    module           a network: its parameters, shapes, whether they are meant to train
+    optimizer_step   measured: learning rates, backward passes and clearings since its last step, figures per parameter
+    scheduler        made: class and optimizer
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from .patches import Patches, leave_no_trace
+from .session import Session, sense
+
+NUMBERS_PER_TENSOR = 16_384
+NUMBERS_IN_ALL = 4_000_000
+FIGURES_PER_STEP = 64
+"""Parameters told apart in one event; of a larger network, as many as this, evenly spaced, and the total."""
+NAMES_PER_OPTIMIZER = 2_000
+
+
+def attach(session: Session) -> None:
+    session.senses["optimizers"] = Optimizers(session)
+
+
+class Known:
+    """What is remembered of one optimizer."""
+
+    def __init__(self, index: int, optimizer: Any) -> None:
+        self.index = index
+        self.optimizer = weakref.ref(optimizer)
+        self.steps = 0
+        self.cleared = 0
+        self.backwards_before = 0
+        """session.backwards at its last step."""
+        self.without_backward = 0
+        self.rate: Any = None
+        self.rate_changes = 0
+        self.rate_lowest = float("inf")
+        self.rate_highest = float("-inf")
+        self.scheduler_steps = 0
+        self.n_owned = 0
+
+
+class Measured:
+    """One step under measurement, between its two hooks."""
+
+    def __init__(self, names: list[str], tensors: list[Any], per_tensor: int) -> None:
+        self.names = names
+        self.tensors = tensors
+        self.per_tensor = per_tensor
+        self.sizes: list[int] = []
+        self.before: Any = None
+        self.slope: Any = None
+        self.grad_norms: Any = None
+        self.body: dict[str, Any] = {}
+
+
+class Optimizers:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.known: dict[int, Known] = {}
+        self.met_so_far = 0
+        self.measured: Measured | None = None
+        self.modules_told: dict[str, int] = {}
+        self.named_at = -1
+        self.last_loss: Any = None
+        """Of the last backward pass before a measured step: value without its graph."""
+        self.patches = Patches()
+        torch = session.torch
+        from torch.optim.optimizer import (
+            Optimizer,
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        self.is_tensor = torch.is_tensor
+        self.handles = [
+            register_optimizer_step_pre_hook(self.before_step),
+            register_optimizer_step_post_hook(self.after_step),
+        ]
+        self.patches.replace(Optimizer, "__init__", self._making)
+        self.patches.replace(Optimizer, "zero_grad", self._clearing)
+        self.patches.replace(torch.nn.Module, "__init__", self._module_making)
+        self.patches.replace(torch.nn.Module, "__setstate__", self._module_making)
+        for scheduler in _scheduler_classes(torch):
+            self.patches.replace(scheduler, "__init__", self._scheduler_making)
+
+    def move_to(self, child: Session) -> None:
+        """In a forked worker: the hooks stay, the memory starts anew."""
+        self.session = child
+        self.known.clear()
+        self.measured = None
+        child.senses["optimizers"] = self
+
+    def stop(self) -> None:
+        self.patches.undo()
+        for handle in self.handles:
+            handle.remove()
+
+    # ------------------------------------------------------------------ made
+
+    def _making(self, original: Any) -> Any:
+        def __init__(optimizer: Any, *arguments: Any, **options: Any) -> None:
+            try:
+                original(optimizer, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+            self.met(optimizer, made=True)
+
+        return __init__
+
+    def _module_making(self, original: Any) -> Any:
+        names = self.session.names
+
+        def made(module: Any, *arguments: Any, **options: Any) -> None:
+            try:
+                original(module, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+            names.module_made(module)
+
+        return made
+
+    def _scheduler_making(self, original: Any) -> Any:
+        def __init__(scheduler: Any, optimizer: Any, *arguments: Any, **options: Any) -> None:
+            try:
+                original(scheduler, optimizer, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+            self._scheduler_met(scheduler, optimizer)
+
+        return __init__
+
+    @sense("schedulers")
+    def _scheduler_met(self, scheduler: Any, optimizer: Any) -> None:
+        known = self.known.get(id(optimizer)) or self.met(optimizer)
+        if known is not None:
+            self.session.say("scheduler", kind=type(scheduler).__name__, optimizer=known.index)
+
+    @sense("optimizers")
+    def met(self, optimizer: Any, made: bool = False) -> Known | None:
+        """Introduce an optimizer: when it is made, or at its first step if that was before we watched."""
+        known = self.known.get(id(optimizer))
+        if known is not None and not made:
+            return known
+        session = self.session
+        known = self.known[id(optimizer)] = Known(self.met_so_far, optimizer)
+        known.backwards_before = session.backwards
+        self.met_so_far += 1
+        session.names.learn(session.torch)
+        self.tell_modules()
+        self._tell_optimizer(optimizer, known)
+        return known
+
+    def owned_ids(self) -> set[int]:
+        """ids of the parameters that some optimizer met so far owns, as its groups are now."""
+        alive = (known.optimizer() for known in self.known.values())
+        return {id(p) for o in alive if o is not None for group in o.param_groups for p in group["params"]}
+
+    def _tell_optimizer(self, optimizer: Any, known: Known) -> None:
+        session = self.session
+        groups, owned = [], []
+        for group in optimizer.param_groups:
+            owned += [session.names.of_parameter(p) for p in group["params"]]
+            groups.append({key: _number(value) for key, value in group.items() if _number(value) is not None})
+            groups[-1]["parameters"] = len(group["params"])
+        known.n_owned = len(owned)
+        session.say(
+            "optimizer",
+            index=known.index,
+            kind=type(optimizer).__name__,
+            groups=groups,
+            owns=owned[:NAMES_PER_OPTIMIZER],
+            n_owned=len(owned),
+        )
+
+    def tell_modules(self) -> None:
+        """Write down networks that are new since the last look."""
+        session = self.session
+        if session.names.made == self.named_at:
+            return
+        self.named_at = session.names.made
+        session.names.name_parameters()
+        for module in session.names.outermost():
+            name = session.names.of_module(module)
+            if self.modules_told.get(name) == id(module):
+                continue
+            self.modules_told[name] = id(module)
+            parameters = [
+                [session.names.of_parameter(p), list(p.shape), bool(p.requires_grad)]
+                for p in list(module.parameters())[:NAMES_PER_OPTIMIZER]
+            ]
+            session.say(
+                "module",
+                name=name,
+                kind=type(module).__name__,
+                parameters=parameters,
+                numbers=sum(p.numel() for p in module.parameters()),
+            )
+
+    # ------------------------------------------------------------------ cleared
+
+    def _clearing(self, original: Any) -> Any:
+        known = self.known
+
+        def zero_grad(optimizer: Any, *arguments: Any, **options: Any) -> Any:
+            own = known.get(id(optimizer))
+            if own is not None:
+                own.cleared += 1
+            try:
+                return original(optimizer, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+
+        return zero_grad
+
+    # ------------------------------------------------------------------ stepped
+
+    def before_step(self, optimizer: Any, arguments: Any, options: Any) -> None:
+        known = self.known.get(id(optimizer)) or self.met(optimizer)
+        if known is None:
+            return
+        session = self.session
+        known.steps += 1
+        rate = optimizer.param_groups[0].get("lr")
+        if rate is not known.rate and type(rate) is float:
+            known.rate_changes += rate != known.rate
+            known.rate = rate
+            known.rate_lowest = min(known.rate_lowest, rate)
+            known.rate_highest = max(known.rate_highest, rate)
+        if session.backwards == known.backwards_before:
+            known.without_backward += 1
+        if session.inspecting or session.plan.records(session.updates):
+            session.senses["lineage"].before_step()
+            self._measure_before(optimizer, known)
+        known.backwards_before = session.backwards
+        known.cleared = 0
+
+    def after_step(self, optimizer: Any, arguments: Any, options: Any) -> None:
+        session = self.session
+        if self.measured is not None:
+            self._measure_after()
+            self.measured = None
+        for name in ("lineage", "backward"):
+            follower = session.senses.get(name)
+            if follower is not None:
+                follower.after_step()
+        session.update_done()
+
+    @sense("steps")
+    def _measure_before(self, optimizer: Any, known: Known) -> None:
+        session, torch = self.session, self.session.torch
+        owned = [p for group in optimizer.param_groups for p in group["params"]]
+        if len(owned) != known.n_owned:  # add_param_group, or a list changed from outside
+            self._tell_optimizer(optimizer, known)
+        moving = [p for p in owned if p.grad is not None and not p.grad.is_sparse]
+        body: dict[str, Any] = {
+            "update": session.updates,
+            "optimizer": known.index,
+            "step": known.steps - 1,
+            "cycle": session.cycle,
+            "env_steps": session.env_steps,
+            "learning_rates": [_number(group.get("lr")) for group in optimizer.param_groups],
+            "backwards": session.backwards - known.backwards_before,
+            "cleared": known.cleared,
+            "without_gradient": [session.names.of_parameter(p) for p in owned if p.grad is None][:FIGURES_PER_STEP],
+            "inspected": session.inspecting,
+        }
+        if not moving:
+            session.say("optimizer_step", parameters={}, loss=None, **body)
+            return
+        per_tensor = max(1, min(NUMBERS_PER_TENSOR, NUMBERS_IN_ALL // len(moving)))
+        with torch.no_grad():
+            measured = Measured([session.names.of_parameter(p) for p in moving], moving, per_tensor)
+            before = [_spaced(p, per_tensor) for p in moving]
+            measured.sizes = [len(part) for part in before]
+            measured.before = torch.cat(before)
+            measured.slope = torch.cat([_spaced(p.grad, per_tensor) for p in moving])
+            measured.grad_norms = torch.stack([p.grad.detach().float().norm() for p in moving])
+        measured.body = body
+        self.measured = measured
+
+    @sense("steps")
+    def _measure_after(self) -> None:
+        measured, torch = self.measured, self.session.torch
+        if measured is None:
+            return
+        with torch.no_grad():
+            after = torch.cat([_spaced(p, measured.per_tensor) for p in measured.tensors])
+            moved = after - measured.before
+            parts = zip(
+                measured.before.split(measured.sizes), moved.split(measured.sizes), measured.slope.split(measured.sizes)
+            )
+            rows = torch.stack([torch.stack([w.norm(), d.norm(), (d * g).sum()]) for w, d, g in parts])
+            loss = None if self.last_loss is None else self.last_loss.float().reshape(1)
+            flat = torch.cat([measured.grad_norms, rows.flatten()] + ([] if loss is None else [loss.to(rows.device)]))
+        numbers = flat.tolist()
+        count = len(measured.names)
+        figures = {}
+        for position in _chosen(count, FIGURES_PER_STEP):
+            start = count + 3 * position
+            figures[measured.names[position]] = [numbers[position], *numbers[start : start + 3]]
+        totals = [sum(numbers[count + 3 * i + j] for i in range(count)) for j in (1, 2)]
+        self.session.say(
+            "optimizer_step",
+            parameters=figures,
+            grad_norm=sum(n * n for n in numbers[:count]) ** 0.5,
+            step_sum=totals[0],
+            descent=totals[1],
+            loss=numbers[-1] if loss is not None else None,
+            **measured.body,
+        )
+
+    # ------------------------------------------------------------------ the end
+
+    def last_words(self) -> None:
+        for known in self.known.values():
+            self.session.say(
+                "optimizer_totals",
+                last=True,
+                optimizer=known.index,
+                steps=known.steps,
+                without_backward=known.without_backward,
+                rate_lowest=known.rate_lowest if known.steps and known.rate is not None else None,
+                rate_highest=known.rate_highest if known.steps and known.rate is not None else None,
+                rate_changes=known.rate_changes,
+            )
+
+
+def _scheduler_classes(torch: Any) -> list[Any]:
+    schedulers = torch.optim.lr_scheduler
+    found = [getattr(schedulers, name, None) for name in ("LRScheduler", "_LRScheduler", "ReduceLROnPlateau")]
+    return [kind for position, kind in enumerate(found) if kind is not None and kind not in found[:position]]
+
+
+def _spaced(tensor: Any, count: int) -> Any:
+    """At most `count` numbers of a tensor, evenly spaced, as a flat float copy."""
+    flat = tensor.detach().reshape(-1)
+    stride = -(-flat.numel() // count)
+    return flat[::stride].float().clone() if stride > 1 else flat.float().clone()
+
+
+def _chosen(count: int, most: int) -> list[int]:
+    if count <= most:
+        return list(range(count))
+    return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return float(value)
+    if hasattr(value, "numel") and value.numel() == 1:
+        return float(value)
+    return None

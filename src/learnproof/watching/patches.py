@@ -1,0 +1,49 @@
+"""Replacing an attribute of somebody else's class, and putting the very same object back."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+
+def leave_no_trace(error: BaseException) -> None:
+    """Take the caller's frame out of an error that passes through it, so that tracebacks are the script's own.
+
+    Called in an `except BaseException` that then raises again: a bare `raise` adds no new entry for its frame.
+    """
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
+
+
+class Patches:
+    """What was replaced, so that it can be undone in reverse order."""
+
+    def __init__(self) -> None:
+        self._done: list[tuple[Any, str, Any, Any]] = []
+
+    def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
+        """owner.name = make(original), looking like the original; False where owner itself has no such function."""
+        original = vars(owner).get(name)
+        if not isinstance(original, FunctionType) or getattr(original, "_learnproof", False):
+            return False
+        replacement = make(original)
+        try:
+            functools.update_wrapper(replacement, original)
+        except (AttributeError, TypeError):
+            pass
+        replacement._learnproof = True
+        setattr(owner, name, replacement)
+        self._done.append((owner, name, original, replacement))
+        return True
+
+    def undo(self) -> None:
+        """Somebody else may have replaced ours meanwhile (another watcher, a profiler): theirs then stays."""
+        for owner, name, original, replacement in reversed(self._done):
+            if vars(owner).get(name) is replacement:
+                setattr(owner, name, original)
+        self._done.clear()
+
+    def __bool__(self) -> bool:
+        return bool(self._done)

@@ -1,0 +1,49 @@
+"""When to look closely: decided by counts alone, so that two equal runs are looked at alike.
+
+A *cycle* is what a training loop repeats: some environment steps, then some optimizer steps. On-policy cycles are long (a
+rollout, then its updates), off-policy ones short (a step or a few, then an update or a few); a loop without an environment
+has cycles of one optimizer step. A *window* is one cycle, seen with everything switched on.
+
+    long cycles     windows at 0, 1, 2, 4, 8, 16, 32, then every 32nd; in each, the first 40 updates are inspected
+    short cycles    the first 16, then every 64th; all updates in it
+    no environment  as short cycles
+
+From the 32nd window of a kind on, the spacing doubles with every doubling of the count of cycles, so that a run of any
+length has its windows spread over all of it.
+
+The cost of a window is known in units that do not depend on the machine: nodes of the graph walked and numbers copied. Where
+one update costs more than its share (a graph of thousands of nodes), the spacing doubles until it fits.
+"""
+
+from __future__ import annotations
+
+LONG_CYCLE_STEPS = 16
+"""Environment steps from which a cycle counts as long."""
+LONG_SPACING = 32
+SHORT_FIRST = 16
+SHORT_SPACING = 64
+UPDATES_PER_WINDOW = 40
+WINDOWS_PER_OCTAVE = 32
+AFFORDABLE_NODES = 2_000
+"""Graph nodes of one update that the spacing above allows for; twice as many double it."""
+
+
+class Plan:
+    def __init__(self) -> None:
+        self.stretch = 1
+        """Factor on the spacing, a power of two; grows where inspection is dear."""
+
+    def opens(self, cycle: int, long: bool) -> bool:
+        spacing = (LONG_SPACING if long else SHORT_SPACING) * self.stretch
+        spacing <<= (cycle // (spacing * WINDOWS_PER_OCTAVE)).bit_length()
+        if long:
+            return cycle < 3 or (cycle < spacing and cycle & (cycle - 1) == 0) or cycle % spacing == 0
+        return cycle < SHORT_FIRST or cycle % spacing == 0
+
+    def records(self, update: int) -> bool:
+        """Whether a step outside of windows is measured: each of the first 64, then 32 in every doubling."""
+        return update % (self.stretch << (update // 64).bit_length()) == 0
+
+    def seen_graph(self, nodes: int) -> None:
+        while nodes > AFFORDABLE_NODES * self.stretch and self.stretch < 1024:
+            self.stretch *= 2

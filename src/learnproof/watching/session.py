@@ -1,0 +1,273 @@
+"""One session per process: what is known so far, the counters, and the rule that a sense never hurts the script.
+
+    session.say(kind, ...)        one event
+    @sense("graph")               a function that sees: its errors are counted, never raised, and too many of them shut it
+    session.cycle_begins()        environment steps have begun after updates: the moment to open or close a window
+
+What is kept in memory, at most: 65,536 transitions of about 100 bytes (environments.py), the calls of one window up to
+64 MB (calls.py), one copy of sampled weights up to 16 MB (optimizers.py), eight numbers per following network.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .names import Names
+from .plan import LONG_CYCLE_STEPS, UPDATES_PER_WINDOW, Plan
+from .writer import FORM, Writer
+
+CURRENT: Session | None = None
+F = TypeVar("F", bound=Callable[..., Any])
+PARENT = "LEARNPROOF_WATCH_PARENT"
+"""Set in the environment by the first watched process, for those that it starts."""
+HELD_EVENTS = 1_000
+ERRORS_ALLOWED = 5
+"""Failures after which a sense is shut for the rest of the run."""
+
+
+class Session:
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.owner = os.getpid()
+        self.writer = Writer(folder)
+        self.plan = Plan()
+        self.names = Names()
+        self.lock = threading.RLock()
+        self.torch: Any = None
+        self.numpy: Any = None
+        self.worker = is_worker()
+        """A process that another watched one started. What it plays is the parent's affair (a vector environment counts
+        its own episodes), so that it stays silent until it takes an optimizer step itself."""
+        self.trains = False
+        self.held: list[Any] = []
+        self.started = False
+        self.ended = False
+        self.errors: dict[str, int] = {}
+        self.shut: dict[str, str] = {}
+        self.told: dict[str, str] = {}
+
+        self.updates = 0
+        """Optimizer steps so far, all optimizers."""
+        self.backwards = 0
+        self.cycle = 0
+        self.env_steps = 0
+        """Calls of step on an outermost environment."""
+        self.cycle_steps = 0
+        """Those since the last update."""
+        self.cycle_updates = 0
+        self.longest_recent = 0
+        self.long = True
+        """Whether cycles are long; nothing is known before the first update, and long is the cautious guess."""
+        self.windows = 0
+        self.inspected = 0
+        self.window = False
+        self.window_doors: list[Any] = []
+        """Things with open_window and close_window: the dear senses."""
+        self.senses: dict[str, Any] = {}
+
+    # ------------------------------------------------------------------ saying
+
+    def say(self, event: str, /, last: bool = False, **body: Any) -> None:
+        """Write an event; the first one opens the file and introduces the run."""
+        if self.ended or os.getpid() != self.owner:
+            return
+        with self.lock:
+            if self.worker and not self.trains:
+                if len(self.held) < HELD_EVENTS:
+                    self.held.append((event, last, body))
+                return
+            if not self.started:
+                self.started = True
+                self.writer.open()
+                self.writer.event("run_started", self._introduction())
+                for held_kind, held_last, held_body in self.held:
+                    self.writer.event(held_kind, held_body, held_last)
+                self.held.clear()
+            self.writer.event(event, body, last)
+
+    def not_seen(self, what: str, reason: str) -> None:
+        """Once per thing: it could not be looked at, and why."""
+        if what not in self.told:
+            self.told[what] = reason
+            self.say("not_seen", last=True, what=what, reason=reason)
+
+    def _introduction(self) -> dict[str, Any]:
+        versions = {"python": ".".join(str(part) for part in sys.version_info[:3])}
+        for name in ("torch", "numpy", "gymnasium", "gym", "stable_baselines3"):
+            module = sys.modules.get(name)
+            if module is not None:
+                versions[name] = str(getattr(module, "__version__", "unknown"))
+        return {
+            "version": FORM, "producer": "watch", "algorithm": "unknown", "environment": "unknown", "seed": 0,
+            "metric": "return", "n_envs": 0, "constants": {}, "parameters": {}, "marked": "inferred",
+            "process": 0 if not self.writer.suffix else self.owner, "versions": versions,
+        }  # fmt: skip
+
+    def introduce(self, things: tuple[Any, ...]) -> None:
+        """Modules and optimizers that somebody names, or that were made before watching began."""
+        for thing in things:
+            guarded("introductions", self._introduce)(thing)
+
+    def _introduce(self, thing: Any) -> None:
+        if self.torch is None:
+            return
+        if isinstance(thing, self.torch.nn.Module):
+            self.names.module_found(thing)
+        elif hasattr(thing, "param_groups"):
+            self.senses["optimizers"].met(thing)
+
+    # ------------------------------------------------------------------ cycles and windows
+
+    def cycle_begins(self) -> None:
+        """The first environment step after an update, or, without environments, the end of an update."""
+        self.longest_recent = self.cycle_steps
+        self.long = self.cycle_steps > LONG_CYCLE_STEPS
+        self.cycle += 1
+        self.cycle_steps = 0
+        self.cycle_updates = 0
+        wanted = self.plan.opens(self.cycle, self.long)
+        if self.window:
+            self.close_window()
+        if wanted:
+            self.open_window()
+
+    def open_window(self) -> None:
+        if self.window or self.torch is None:
+            return
+        self.window = True
+        self.windows += 1
+        self.writer.begin_window()
+        for door in self.window_doors:
+            door.open_window()
+
+    def close_window(self) -> None:
+        if not self.window:
+            return
+        self.window = False
+        for door in self.window_doors:
+            door.close_window()
+        if self.started and self.windows & (self.windows - 1) == 0:
+            self.say("watched", **self.totals())  # for a run that will not live to say its last words
+
+    @property
+    def inspecting(self) -> bool:
+        """Whether the next backward passes are read closely."""
+        return self.window and self.cycle_updates < UPDATES_PER_WINDOW
+
+    def update_done(self) -> None:
+        """After every optimizer step."""
+        if self.inspecting:
+            self.inspected += 1
+        self.trains = True
+        self.updates += 1
+        self.cycle_updates += 1
+        if self.env_steps == 0:
+            self.cycle_begins()
+        elif self.window and self.cycle_updates >= UPDATES_PER_WINDOW:
+            self.close_window()
+
+    # ------------------------------------------------------------------ the end
+
+    def end(self, reason: str) -> None:
+        """Last words: totals, and what could not be seen. Called at exit, or by whoever began the session."""
+        if self.ended or os.getpid() != self.owner:
+            return
+        try:
+            self.close_window()
+            for name, sense in self.senses.items():
+                words = getattr(sense, "last_words", None)
+                if words is not None:
+                    guarded(name, words)()
+            self._say_what_was_absent()
+            if self.started:
+                self.say("watched", last=True, **self.totals())
+                self.say("run_stopped", last=True, step=self.env_steps, rule="script", reason=reason)
+        finally:
+            self.ended = True
+            self.writer.close()
+            for organ in self.senses.values():
+                organ.stop()
+
+    def _say_what_was_absent(self) -> None:
+        if self.torch is None and not self.started:
+            return
+        if self.updates == 0:
+            self.not_seen("optimizer steps", "no torch optimizer took a step in this process")
+        if self.env_steps == 0:
+            self.not_seen("environment", "no Gymnasium or SB3 environment was stepped in this process")
+
+    def totals(self) -> dict[str, Any]:
+        return {
+            "updates": self.updates, "backwards": self.backwards, "cycles": self.cycle, "env_steps": self.env_steps,
+            "windows": self.windows, "inspected": self.inspected, "dropped_events": self.writer.dropped_events,
+            "dropped_samples": self.writer.dropped_samples, "errors": dict(self.errors), "shut": dict(self.shut),
+        }  # fmt: skip
+
+
+def guarded(name: str, function: F) -> F:
+    """`function` under the rule of a sense: it may fail, and nobody but the evidence hears of it."""
+
+    @functools.wraps(function)
+    def look(*arguments: Any, **options: Any) -> Any:
+        session = CURRENT
+        if session is None or name in session.shut:
+            return None
+        try:
+            return function(*arguments, **options)
+        except Exception as error:
+            _failed(session, name, error)
+            return None
+
+    return look  # type: ignore[return-value]
+
+
+def sense(name: str) -> Callable[[F], F]:
+    return lambda function: guarded(name, function)
+
+
+def _failed(session: Session, name: str, error: Exception) -> None:
+    if os.environ.get("LEARNPROOF_WATCH_DEBUG"):
+        import traceback
+
+        with open(os.path.join(session.folder, "debug.txt"), "a") as file:
+            traceback.print_exc(file=file)
+    count = session.errors[name] = session.errors.get(name, 0) + 1
+    if count >= ERRORS_ALLOWED and name not in session.shut:
+        session.shut[name] = f"{type(error).__name__}: {str(error)[:200]}"
+        session.not_seen(name, f"failed {count} times, the last time with {session.shut[name]}")
+
+
+def is_worker() -> bool:
+    parent = os.environ.setdefault(PARENT, str(os.getpid()))
+    return parent != str(os.getpid())
+
+
+def begin(folder: str) -> Session:
+    global CURRENT
+    if CURRENT is not None and CURRENT.owner == os.getpid() and not CURRENT.ended:
+        return CURRENT
+    from . import imports
+
+    session = CURRENT = Session(folder)
+    imports.attach_when_imported(session)
+    return session
+
+
+def in_forked_child() -> None:
+    """A worker made by fork: it takes the originals back, and becomes a session of its own if it ever trains."""
+    global CURRENT
+    parent = CURRENT
+    if parent is None:
+        return
+    parent.close_window()
+    parent.writer.file = None  # the descriptor stays the parent's
+    child = Session(parent.folder)
+    child.torch, child.numpy, child.senses = parent.torch, parent.numpy, {}
+    CURRENT = child
+    for sense_ in parent.senses.values():
+        sense_.move_to(child)

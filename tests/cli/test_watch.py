@@ -1,0 +1,119 @@
+"""`learnproof watch -- ...` as a user types it: exit codes, where output goes, stopping, bad input."""
+
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+LOOP = """
+import sys, torch
+torch.manual_seed(0)
+rate, updates = float(sys.argv[1]), int(sys.argv[2])
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+for update in range(updates):
+    x = torch.randn(8, 4)
+    loss = (model(x).squeeze(1) - x.sum(1)).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("done", update + 1)
+"""
+
+
+@pytest.fixture
+def loop(tmp_path):
+    path = tmp_path / "loop.py"
+    path.write_text(LOOP)
+    return path
+
+
+def watch(folder, *words, timeout=120):
+    return subprocess.run(
+        [sys.executable, "-m", "learnproof", "watch", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def test_a_healthy_loop_keeps_its_output_and_code_and_gets_a_verdict(tmp_path, loop):
+    done = watch(tmp_path, "--out", "run", "--json", "verdict.json", "--", sys.executable, str(loop), "0.1", "40")
+    assert done.returncode == 0
+    assert done.stdout == "done 40\n"
+    assert "UNPROVEN" in done.stderr
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    weights = next(f for f in verdict["findings"] if f["check"] == "weights_changing")
+    assert weights["status"] == "pass", weights["summary"]
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_strict_gives_the_verdicts_code(tmp_path, loop):
+    assert watch(tmp_path, "--strict", "--quiet", "--", sys.executable, str(loop), "0.1", "20").returncode == 3
+    broken = watch(tmp_path, "--strict", "--", sys.executable, str(loop), "0.0", "20")
+    assert broken.returncode == 1
+    assert "learning rate is 0" in broken.stderr
+    assert watch(tmp_path, "--quiet", "--", sys.executable, str(loop), "0.0", "20").returncode == 0
+
+
+def test_a_certain_defect_ends_the_script_early(tmp_path, loop):
+    done = watch(tmp_path, "--stop-on", "broken", "--", sys.executable, str(loop), "0.0", "100000000")
+    assert done.returncode == 1
+    assert "stopping the script" in done.stderr
+    assert "done" not in done.stdout
+
+
+def test_a_healthy_loop_is_not_stopped(tmp_path, loop):
+    done = watch(tmp_path, "--stop-on", "broken", "--quiet", "--", sys.executable, str(loop), "0.01", "12000")
+    assert done.returncode == 0
+    assert done.stdout == "done 12000\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "nothing to watch"),
+        (["--"], "nothing to watch"),
+        (["--", "train.py"], "Give the interpreter too"),
+        (["--", "no-such-program-here"], "no program"),
+    ],
+)
+def test_bad_commands_are_explained(tmp_path, words, says):
+    done = watch(tmp_path, *words)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_interpreter_that_shuts_us_out_is_named(tmp_path, loop):
+    done = watch(tmp_path, "--", sys.executable, "-I", str(loop), "0.1", "5")
+    assert done.returncode == 0
+    assert done.stdout == "done 5\n"
+    verdict = json.loads(next(tmp_path.glob("runs/*/verdict.json")).read_text())
+    assert verdict["verdict"] == "unproven"
+
+
+def test_a_watched_run_can_be_judged_again_and_shown(tmp_path, loop):
+    watch(tmp_path, "--out", "run", "--quiet", "--", sys.executable, str(loop), "0.0", "20")
+    again = subprocess.run(
+        [sys.executable, "-m", "learnproof", "verify", "run"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert again.returncode == 1
+    assert "learning rate is 0" in again.stdout
+    shown = subprocess.run(
+        [sys.executable, "-m", "learnproof", "follow", "run"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert shown.returncode == 0
+    assert "SGD" in shown.stdout
+
+
+def test_secrets_on_the_command_line_do_not_reach_the_folder(tmp_path):
+    path = tmp_path / "quiet.py"
+    path.write_text(textwrap.dedent("import sys; print(len(sys.argv))"))
+    watch(tmp_path, "--out", "run", "--quiet", "--", sys.executable, str(path), "--api-key", "sk-verysecret123")
+    for file in (tmp_path / "run").rglob("*"):
+        if file.is_file():
+            assert b"verysecret" not in file.read_bytes(), file.name

@@ -1,0 +1,125 @@
+"""What is read off a loss's graph: terms with their signs, constants, broadcasts, reached parameters."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.distributions import Categorical
+
+from learnproof.watching import graph
+
+
+@pytest.fixture
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def read(loss):
+    return graph.read(torch, [loss.grad_fn])
+
+
+def coefficients(reading):
+    return [round(term.coefficient, 6) for term in reading.terms]
+
+
+def constants(reading, role):
+    return [constant for constant in reading.constants if constant.role == role]
+
+
+def ppo_loss(network, *, entropy_sign=-1.0):
+    observation, action = torch.randn(6, 3), torch.tensor([0, 1, 0, 1, 1, 0])
+    policy = Categorical(logits=network(observation))
+    log_prob = policy.log_prob(action)
+    old = log_prob.detach() - 0.1
+    ratio = (log_prob - old).exp()
+    advantage = torch.randn(6)
+    value, target = network(observation)[:, 0], torch.randn(6)
+    surrogate = torch.max(-advantage * ratio, -advantage * ratio.clamp(0.8, 1.2)).mean()
+    value_loss = 0.5 * ((value - target) ** 2).mean()
+    loss = surrogate + entropy_sign * 0.01 * policy.entropy().mean() + 0.5 * value_loss
+    return loss, advantage, value, target
+
+
+def test_terms_of_ppo_have_their_signs_and_coefficients(network):
+    loss, *_ = ppo_loss(network)
+    reading = read(loss)
+    assert sorted(coefficients(reading)) == [0.01, 0.25, 1.0]  # entropy is -sum p log p: a bonus of 0.01 shows as +0.01
+    flipped, *_ = ppo_loss(network, entropy_sign=1.0)
+    assert -0.01 in coefficients(read(flipped))
+
+
+def test_terms_sum_up_to_the_loss_for_plain_sums(network):
+    outputs = network(torch.randn(4, 3))
+    a, b = outputs[:, 0].mean(), outputs[:, 1].sum()
+    assert sorted(coefficients(read(3 * a - b / 4))) == [-0.25, 3.0]
+    assert coefficients(read(-(a - 2 * a))) in ([1.0], [-1.0, 2.0], [2.0, -1.0])
+
+
+def test_the_constants_are_the_tensors_that_the_loss_was_given(network):
+    loss, advantage, value, target = ppo_loss(network)
+    reading = read(loss)
+    weights = [constant.value for constant in constants(reading, "weight")]
+    assert any(torch.allclose(w, -advantage) for w in weights)
+    (difference,) = constants(reading, "difference")
+    assert difference.sign == 1
+    assert torch.allclose(value.detach() - difference.value, target, atol=1e-6)
+    (ratio,) = constants(reading, "ratio")
+    assert torch.allclose(ratio.value, torch.full((6,), 0.1).exp())
+    assert [pytest.approx(0.8), pytest.approx(1.2)] in reading.clips  # entropy clamps its logits too
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_regression_tells_prediction_from_target(network, swapped):
+    prediction, target = network(torch.randn(5, 3))[:, 0], torch.randn(5)
+    loss = F.mse_loss(target, prediction) if swapped else F.smooth_l1_loss(prediction, target)
+    (constant,) = constants(read(loss), "target")
+    assert torch.equal(constant.value, target)
+    assert torch.equal(constant.partner, prediction.detach())
+
+
+def test_a_target_with_a_gradient_is_noted(network):
+    outputs = network(torch.randn(5, 3))
+    assert read(F.mse_loss(outputs[:, 0], outputs[:, 1])).both_sides == ["MseLossBackward0"]
+    assert read(F.mse_loss(outputs[:, 0], outputs[:, 1].detach())).both_sides == []
+
+
+def test_n_against_n_by_1_is_a_broadcast_and_matching_shapes_are_none(network):
+    value, target = network(torch.randn(5, 3))[:, :1], torch.randn(5)
+    with pytest.warns(UserWarning, match="target size"):
+        assert read(F.mse_loss(value, target)).broadcasts
+    assert read(((value - target) ** 2).mean()).broadcasts[0]["shape"] == [5, 5]
+    assert not read(((value.squeeze(1) - target) ** 2).mean()).broadcasts
+    assert not read((value @ value.T).mean()).broadcasts  # a square result alone is no broadcast
+
+
+def test_the_parameters_reached_are_those_with_a_gradient(network):
+    frozen = nn.Linear(3, 3)
+    frozen.requires_grad_(False)
+    reading = read(network(frozen(torch.randn(2, 3))).sum())
+    assert {id(p) for p in reading.parameters} == {id(p) for p in network.parameters()}
+
+
+def test_log_probabilities_by_gather_are_found(network):
+    index = torch.tensor([[0], [1]])
+    loss = -torch.log_softmax(network(torch.randn(2, 3)), 1).gather(1, index).mean()
+    reading = read(loss)
+    assert len(reading.gathers) == 1
+    assert torch.equal(constants(reading, "index")[0].value, index)
+
+
+def test_reading_leaves_the_gradients_as_they_would_be(network):
+    loss, *_ = ppo_loss(network)
+    expected = torch.autograd.grad(loss, list(network.parameters()), retain_graph=True)
+    read(loss)
+    loss.backward()
+    for parameter, gradient in zip(network.parameters(), expected, strict=True):
+        assert torch.equal(parameter.grad, gradient)
+
+
+def test_a_huge_graph_is_cut_off_and_says_so(network, monkeypatch):
+    monkeypatch.setattr(graph, "NODES_WALKED", 50)
+    x = network(torch.randn(2, 3)).sum()
+    for _ in range(200):
+        x = x * 1.001
+    assert read(x).truncated
