@@ -126,6 +126,8 @@ class LossSeen(Event):
     log_probs: list[dict[str, Any]] = field(default_factory=list)
     constants: list[dict[str, Any]] = field(default_factory=list)
     entropies: list[dict[str, Any]] = field(default_factory=list)
+    transitions_of: str | None = None
+    """The array whose rows t.row counts."""
     file: str | None = None
     sha256: str | None = None
     roles: list[str] = field(default_factory=list)

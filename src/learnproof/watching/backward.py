@@ -8,7 +8,8 @@ again without effect are asked again on the same input. All of it is one `loss` 
     n<i>.*  a silent call since the last step (a target network, say): rows, output
     p<i>.*  a log-probability in the loss: value, action, gradient (dL/dlog_prob), rows
     k<i>    a constant, k<i>.partner what stood against it
-    t.*     the transitions that the rows of the first call began, where they are known
+    t.*     the transitions that rows of this loss began, where they are known: t.row counts in the array that the event
+            names as transitions_of
 """
 
 from __future__ import annotations
@@ -128,6 +129,7 @@ class Backward:
         pending.silent = calls.silent_now()[-SILENT_PER_LOSS:]
         in_loss = [s for s in calls.scores if s.node is not None and s.node in reading.members]
         pending.scores = [s for s in in_loss if s.what == "log_prob"]
+        session.senses["optimizers"].tell_optimizers()
         if len(pending.scores) > SCORES_PER_LOSS:
             pending.scores = (
                 [_merged(torch, pending.scores)] if _mergeable(pending.scores) else pending.scores[:SCORES_PER_LOSS]
@@ -162,11 +164,19 @@ class Backward:
             "truncated": reading.truncated,
             "compiled": reading.compiled,
             "broadcasts": reading.broadcasts,
-            "both_sides": reading.both_sides[:8],
+            "both_sides": self._both_sides(pending),
             "clips": reading.clips,
             "terms": [self._term(term) for term in reading.terms[:16]],
             "n_terms": len(reading.terms),
         }
+
+    def _both_sides(self, pending: Pending) -> list[str]:
+        """Regressions whose target has a gradient; inside a log-probability, (sample - mean)^2 is none."""
+        inside: set[Any] = set()
+        for score in pending.scores:
+            nodes = score.node if isinstance(score.node, list) else [score.node]
+            inside.update(graph.walk(nodes[:1], 300))
+        return [node.name() for node in pending.reading.both_sides if node not in inside][:8]
 
     def _term(self, term: graph.Term) -> dict[str, Any]:
         names = sorted(
@@ -246,7 +256,9 @@ class Backward:
             if key.startswith("g"):
                 arrays[key + ".gradient"] = _array(gradient)
         if pending.calls and not session.long:
-            self._transitions(arrays, arrays.get("c0.rows"))
+            names = [name for name in ("c0.rows", "p0.rows") if arrays.get(name) is not None]
+            body["transitions_of"] = max(names, key=lambda name: len(arrays[name])) if names else None
+            self._transitions(arrays, arrays.get(body["transitions_of"]))
         arrays = {name: numpy.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
         file, digest = session.writer.sample("loss", body["update"], body["backward"], arrays)
         session.say("loss", file=file, sha256=digest, roles=sorted(arrays), **body)

@@ -22,6 +22,8 @@ from .patches import Patches, leave_no_trace
 from .session import Session, sense
 
 OUTPUT_NUMBERS = 65_536
+INNER_NUMBERS = 8_192
+"""The same for modules inside modules."""
 SILENT_BYTES = 32_000_000
 GRADED_CALLS = 4_096
 GRADED_NUMBERS = 8_000_000
@@ -147,6 +149,9 @@ class Calls:
         if self.compiles or "calls" in self.session.shut:
             return
         torch = self.session.torch
+        self.silent = [call for call in self.silent if self._is_new(call)]
+        self.graded = [call for call in self.graded if self._is_new(call)]
+        self.scores = [score for score in self.scores if self._is_new(score)]
         self.patches.replace(torch.nn.Module, "__call__", self._calling)
         for kind in _distributions(torch):
             for what in ("log_prob", "entropy", "sample", "rsample"):
@@ -155,7 +160,16 @@ class Calls:
     def close_window(self) -> None:
         self.patches.undo()
         self._write_silent()
+        silent, graded, scores, latents = self.silent, self.graded, self.scores, self.latents
         self.forget()
+        # the next cycle may have begun: its first act comes before its first environment step
+        self.silent = [call for call in silent if self._is_new(call)]
+        self.graded = [call for call in graded if self._is_new(call)]
+        self.scores = [score for score in scores if self._is_new(score)]
+        self.latents = latents if self.silent or self.graded else {}
+
+    def _is_new(self, seen: Call | Score) -> bool:
+        return seen.update == self.session.updates and seen.time == self.session.env_steps
 
     def forget(self) -> None:
         self.graded, self.graded_numbers = [], 0
@@ -224,11 +238,12 @@ class Calls:
         output = outputs[0]
         if depth and not (output.dim() > 1 and output.shape[-1] == 1) and not module._modules:
             return
-        if output.numel() > OUTPUT_NUMBERS or output.dim() == 0 or not output.is_floating_point():
+        most = INNER_NUMBERS if depth else OUTPUT_NUMBERS
+        if output.numel() > most or output.dim() == 0 or not output.is_floating_point():
             return
         given = arguments[0] if arguments and torch.is_tensor(arguments[0]) else None
         if output.requires_grad:
-            if session.inspecting:
+            if session.inspecting or session.early:
                 self._keep_graded(
                     Call(module, entry, given, output.detach(), output.grad_fn, session.env_steps, session.updates)
                 )
@@ -291,7 +306,7 @@ class Calls:
         if not torch.is_tensor(answer) or answer.numel() > OUTPUT_NUMBERS:
             return
         value = arguments[0] if what == "log_prob" and arguments and torch.is_tensor(arguments[0]) else None
-        if answer.requires_grad and not session.inspecting:
+        if answer.requires_grad and not (session.inspecting or session.early):
             return
         self.scores.append(
             Score(

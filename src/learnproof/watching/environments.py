@@ -60,7 +60,8 @@ class Stream:
         """Whether the copy's last step ended its episode: under next-step autoreset the next one only resets."""
         self.next_step_autoreset = False
         self.last_rows: Any = None
-        """Identities of the observations that the script holds now."""
+        """Identities of the observations that the script holds now, while transitions are kept."""
+        self.last_observation: Any = None
 
 
 class Transitions:
@@ -182,6 +183,8 @@ class Environments:
                     leave_no_trace(error)
                     raise
             self.watch_steps(type(environment))
+            if self.session.cycle_updates:
+                self.session.cycle_begins()
             local.inside = True
             try:
                 answer = original(environment, *arguments, **options)
@@ -217,6 +220,7 @@ class Environments:
                     raise
             if self.session.cycle_updates:
                 self.session.cycle_begins()
+                self.begin_keeping(environment)
             local.inside = True
             try:
                 answer = original(environment, *arguments, **options)
@@ -237,9 +241,8 @@ class Environments:
         stream = self._stream(environment)
         for copy in range(stream.copies):
             stream.returns[copy], stream.lengths[copy], stream.ended[copy] = 0.0, 0, False
-        if self._keeping():
-            observation = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
-            stream.last_rows = self._rows(observation, stream)
+        stream.last_observation = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
+        stream.last_rows = self._rows(stream.last_observation, stream) if self._keeping() else None
 
     @sense("environments")
     def stepped(self, environment: Any, action: Any, answer: Any) -> None:
@@ -258,6 +261,7 @@ class Environments:
             stream.lengths[0] += 1
             if terminated or truncated:
                 self._episode(stream, 0, bool(terminated))
+        stream.last_observation = observation
         if self._keeping():
             self._keep(stream, observation, action, reward, terminated, truncated, info, resets)
         else:
@@ -299,7 +303,14 @@ class Environments:
     # ------------------------------------------------------------------ transitions
 
     def _keeping(self) -> bool:
-        return self.session.numpy is not None and (self.session.window or not self.session.long)
+        return self.session.numpy is not None and (self.session.window or not self.session.long_lately)
+
+    @sense("transitions")
+    def begin_keeping(self, environment: Any) -> None:
+        """Before the first step of a window: identify what the script holds, while it is still there."""
+        stream = self._stream(environment)
+        if stream.last_rows is None and stream.last_observation is not None and self._keeping():
+            stream.last_rows = self._rows(stream.last_observation, stream)
 
     def _rows(self, observation: Any, stream: Stream) -> Any:
         rows = flat_rows(self.session.numpy, observation, stream.copies if stream.vector else None)
@@ -401,7 +412,9 @@ class Environments:
         mode = _autoreset(environment, sb3)
         stream.next_step_autoreset = mode == "next_step"
         self.streams[id(environment)] = (weakref.ref(environment), stream)
-        spec = getattr(environment, "spec", None)
+        spec = getattr(environment, "spec", None) or getattr(
+            next(iter(getattr(environment, "envs", ())), None), "spec", None
+        )
         self.session.say(
             "environment",
             index=stream.index,

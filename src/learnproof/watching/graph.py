@@ -75,7 +75,7 @@ class Reading:
         self.terms: list[Term] = []
         self.constants: list[Constant] = []
         self.broadcasts: list[dict[str, Any]] = []
-        self.both_sides: list[str] = []
+        self.both_sides: list[Any] = []
         """Regressions whose target has a gradient too."""
         self.clips: list[list[float | None]] = []
         self.gathers: list[Any] = []
@@ -193,7 +193,7 @@ def _keep(
 def _regression(torch: Any, node: Any, name: str, reading: Reading) -> None:
     first, second = _operand(node, 0), _operand(node, 1)
     if first is not None and second is not None:
-        reading.both_sides.append(name)
+        reading.both_sides.append(node)
     elif second is None:
         _keep(torch, reading, "target", saved(node, "target"), node, first, saved(node, "self"))
     else:
@@ -211,7 +211,7 @@ def _difference(torch: Any, node: Any, reading: Reading) -> None:
     if below.name() == "RsubBackward1":
         _keep(torch, reading, "difference", saved(node, "self"), node, first, sign=-1)
     elif first is not None and second is not None:
-        reading.both_sides.append("SubBackward0")
+        reading.both_sides.append(node)
     elif first is not None or second is not None:
         sign = 1 if second is None else -1
         _keep(torch, reading, "difference", saved(node, "self"), node, first if second is None else second, sign=sign)

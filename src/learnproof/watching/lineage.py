@@ -1,7 +1,7 @@
 """Networks that follow others: targets, snapshots, references, averages.
 
 A follower is a module of the same class and shapes as one that an optimizer trains, with at least one tensor that no
-optimizer owns. Eight numbers of it and of its leader are read at every optimizer step, through views that cost no copy, so
+optimizer owns; a part of a larger network only if it equals its leader when met, or is called like a follower. Eight numbers of it and of its leader are read at every optimizer step, through views that cost no copy, so
 that a change is seen whatever made it (load_state_dict, .data, foreach, an in-place lerp). Versions of tensors are no
 help: fused optimizers and .data do not count them up.
 
@@ -141,7 +141,9 @@ class Lineage:
         owned = optimizers.owned_ids()
         inside: set[int] = set()
         groups: dict[Any, list[Any]] = {}
-        for module in session.names.modules():
+        outermost = {id(module) for module in session.names.outermost()}
+        by_size = sorted(session.names.modules(), key=lambda m: -sum(1 for _ in m.parameters()))
+        for module in by_size:
             shapes = tuple(tuple(p.shape) for p in module.parameters())
             if shapes and id(module) not in inside:
                 groups.setdefault((type(module).__name__, shapes), []).append(module)
@@ -149,7 +151,13 @@ class Lineage:
             leaders = [m for m in alike if all(id(p) in owned for p in m.parameters())]
             for module in alike:
                 if leaders and any(id(p) not in owned for p in module.parameters()):
-                    self._pair(module, _nearest(module, leaders), inside)
+                    leader = _nearest(module, leaders)
+                    if (
+                        id(module) in outermost
+                        or _looks_like_one(session.names.of_module(module))
+                        or _equal(module, leader)
+                    ):
+                        self._pair(module, leader, inside)
 
     def _pair(self, module: Any, leader: Any, inside: set[int]) -> None:
         if id(module) in inside or (id(module), id(leader)) in self.paired or len(self.followers) >= FOLLOWERS:
@@ -204,6 +212,15 @@ def _nearest(module: Any, leaders: list[Any]) -> Any:
         return float(sum((a.detach() - b.detach()).abs().sum().item() for a, b in pairs))
 
     return min(leaders, key=distance)
+
+
+def _looks_like_one(name: str) -> bool:
+    """Parts of one network are often of one form; such a part follows another only if its name or its weights say so."""
+    return any(word in name.lower() for word in ("target", "tgt", "ema", "ref", "old", "slow", "momentum"))
+
+
+def _equal(module: Any, leader: Any) -> bool:
+    return all(bool((a == b).all()) for a, b in zip(module.parameters(), leader.parameters()))
 
 
 def _places(sizes: list[int]) -> list[tuple[int, int]]:

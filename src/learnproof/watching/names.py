@@ -93,7 +93,9 @@ class Names:
         for frame in _strangers_frames(depth):
             for space in _spaces(frame):
                 for name, value in list(space.items()):
-                    ours = type(name) is str and not name.startswith("__") and wanted(value)
+                    ours = (
+                        type(name) is str and not name.startswith("_") and name not in ("self", "cls") and wanted(value)
+                    )
                     if ours and self._variable(value) is None:
                         self._variables[id(value)] = (weakref.ref(value), name)
                         found.append(value)

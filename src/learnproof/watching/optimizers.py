@@ -67,6 +67,7 @@ class Optimizers:
         self.session = session
         self.known: dict[int, Known] = {}
         self.met_so_far = 0
+        self.untold: list[Known] = []
         self.measured: Measured | None = None
         self.modules_told: dict[str, int] = {}
         self.named_at = -1
@@ -96,6 +97,7 @@ class Optimizers:
         """In a forked worker: the hooks stay, the memory starts anew."""
         self.session = child
         self.known.clear()
+        self.untold = []
         self.measured = None
         child.senses["optimizers"] = self
 
@@ -157,10 +159,20 @@ class Optimizers:
         known = self.known[id(optimizer)] = Known(self.met_so_far, optimizer)
         known.backwards_before = session.backwards
         self.met_so_far += 1
-        session.names.learn(session.torch)
-        self.tell_modules()
-        self._tell_optimizer(optimizer, known)
+        self.untold.append(known)
         return known
+
+    def tell_optimizers(self) -> None:
+        """Introduce those that are new, when the first loss or step comes: by then their networks have variables."""
+        if not self.untold:
+            return
+        untold, self.untold = self.untold, []
+        self.session.names.learn(self.session.torch)
+        self.tell_modules()
+        for known in untold:
+            optimizer = known.optimizer()
+            if optimizer is not None:
+                self._tell_optimizer(optimizer, known)
 
     def owned_ids(self) -> set[int]:
         """ids of the parameters that some optimizer met so far owns, as its groups are now."""
@@ -261,6 +273,7 @@ class Optimizers:
     @sense("steps")
     def _measure_before(self, optimizer: Any, known: Known) -> None:
         session, torch = self.session, self.session.torch
+        self.tell_optimizers()
         owned = [p for group in optimizer.param_groups for p in group["params"]]
         if len(owned) != known.n_owned:  # add_param_group, or a list changed from outside
             self._tell_optimizer(optimizer, known)
@@ -325,6 +338,7 @@ class Optimizers:
     # ------------------------------------------------------------------ the end
 
     def last_words(self) -> None:
+        self.tell_optimizers()
         for known in self.known.values():
             self.session.say(
                 "optimizer_totals",

@@ -60,12 +60,14 @@ class Session:
         self.cycle_steps = 0
         """Those since the last update."""
         self.cycle_updates = 0
-        self.longest_recent = 0
-        self.long = True
-        """Whether cycles are long; nothing is known before the first update, and long is the cautious guess."""
+        self.long_lately = True
+        """Whether the last whole cycle was long; before there is one, long is the cautious guess."""
+        self.last_cycle_updates = 0
         self.windows = 0
         self.inspected = 0
         self.window = False
+        self.early = False
+        """The window is open for the next cycle already: its first act comes before its first environment step."""
         self.window_doors: list[Any] = []
         """Things with open_window and close_window: the dear senses."""
         self.senses: dict[str, Any] = {}
@@ -125,16 +127,18 @@ class Session:
 
     def cycle_begins(self) -> None:
         """The first environment step after an update, or, without environments, the end of an update."""
-        self.longest_recent = self.cycle_steps
-        self.long = self.cycle_steps > LONG_CYCLE_STEPS
+        if self.window and not self.early:
+            self.close_window()
+        self.long_lately = self.long
+        self.last_cycle_updates = self.cycle_updates
         self.cycle += 1
         self.cycle_steps = 0
         self.cycle_updates = 0
-        wanted = self.plan.opens(self.cycle, self.long)
-        if self.window:
-            self.close_window()
-        if wanted:
+        self.early = False
+        if self.plan.opens(self.cycle, self.long_lately):
             self.open_window()
+        elif self.window:
+            self.close_window()
 
     def open_window(self) -> None:
         if self.window or self.torch is None:
@@ -155,9 +159,14 @@ class Session:
             self.say("watched", **self.totals())  # for a run that will not live to say its last words
 
     @property
+    def long(self) -> bool:
+        """Whether this cycle is a long one, as far as it has gone."""
+        return self.cycle_steps > LONG_CYCLE_STEPS
+
+    @property
     def inspecting(self) -> bool:
         """Whether the next backward passes are read closely."""
-        return self.window and self.cycle_updates < UPDATES_PER_WINDOW
+        return self.window and not self.early and self.cycle_updates < UPDATES_PER_WINDOW
 
     def update_done(self) -> None:
         """After every optimizer step."""
@@ -168,8 +177,17 @@ class Session:
         self.cycle_updates += 1
         if self.env_steps == 0:
             self.cycle_begins()
-        elif self.window and self.cycle_updates >= UPDATES_PER_WINDOW:
+            return
+        if self.window and not self.early and self.cycle_updates >= UPDATES_PER_WINDOW:
             self.close_window()
+        if not self.window and 0 < self.last_cycle_updates <= self.cycle_updates:
+            self._open_early()
+
+    def _open_early(self) -> None:
+        """As many updates as last time have been made: the next cycle may begin, and begins with the policy acting."""
+        if self.plan.opens(self.cycle + 1, self.long):
+            self.open_window()
+            self.early = self.window
 
     # ------------------------------------------------------------------ the end
 
