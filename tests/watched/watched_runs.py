@@ -1,13 +1,11 @@
 """Runs the scripts beside this file, bare or under `learnproof watch`, and reads what they printed and what was seen."""
 
-import atexit
+import fcntl
 import functools
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,8 @@ from learnproof.evidence.watched import LossSeen
 SCRIPTS = Path(__file__).parent / "scripts"
 NAMES = tuple(sorted(path.stem for path in SCRIPTS.glob("*.py")))
 TIMEOUT_SECONDS = 300
+shared: list[Path] = []
+"""The folder where runs are kept, one for all testing processes; conftest.py puts it here."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,26 @@ def run(script: str, *args: str, watch_into: Path | None) -> Completed:
 
 @functools.cache
 def bare(script: str, *args: str) -> Completed:
-    return run(script, *args, watch_into=None)
+    return _once(script, args, watch=False)
 
 
 @functools.cache
 def watched(script: str, *args: str) -> Completed:
-    return run(script, *args, watch_into=_folder_of_this_session() / "-".join([script, *args]))
+    return _once(script, args, watch=True)
+
+
+def _once(script: str, args: tuple[str, ...], watch: bool) -> Completed:
+    """The run, made by whichever of the testing processes comes first; the others wait and read what it left."""
+    name = "-".join([script, *args, "watched" if watch else "bare"])
+    folder = shared[0]
+    with open(folder / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        left = folder / f"{name}.json"
+        if not left.exists():
+            done = run(script, *args, watch_into=folder / name if watch else None)
+            left.write_text(json.dumps({**vars(done), "folder": str(done.folder) if done.folder else None}))
+        body = json.loads(left.read_text())
+    return Completed(**{**body, "folder": Path(body["folder"]) if body["folder"] else None})
 
 
 @functools.cache
@@ -66,13 +80,6 @@ def evidence_of(script: str) -> Evidence:
     assert completed.sha, completed.stderr[-3000:]
     assert completed.folder is not None
     return Evidence.read(completed.folder)
-
-
-@functools.cache
-def _folder_of_this_session() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="watched-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def batch_of(evidence: Evidence, loss: LossSeen) -> dict[str, np.ndarray]:
