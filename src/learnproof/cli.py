@@ -209,16 +209,16 @@ def watch(arguments: Watch) -> int:
     from .supervising.launch import end_like, watch_command
 
     done = watch_command(arguments.command, out=arguments.out, stop_on_broken=arguments.stop_on == "broken")
-    if arguments.json is not None:
+    if arguments.json is not None and done.verdict is not None:
         write_file(arguments.json, done.folder.verdict.read_bytes())
-    if not arguments.quiet:
+    if not arguments.quiet and done.verdict is not None:
         sys.stdout.flush()
         console = open_console(sys.stderr)
         print_verdict(done.verdict.to_json(), folder=done.folder.path, title=str(done.folder.path), console=console)
     if done.stopped:
         return FAILED
     if done.returncode == 0 and arguments.strict:
-        return done.verdict.exit_code
+        return FAILED if done.verdict is None else done.verdict.exit_code
     return end_like(done.returncode)
 
 

@@ -34,7 +34,8 @@ DEAF = {"-I": "isolated mode", "-E": "the environment is ignored", "-S": "site i
 @dataclass(frozen=True)
 class Watched:
     folder: RunFolder
-    verdict: Verdict
+    verdict: Verdict | None
+    """None where judging itself failed; the script's own end does not depend on it."""
     returncode: int
     """As subprocess gives it: negative for a signal."""
     stopped: bool
@@ -66,7 +67,12 @@ def watch_command(
         reason = f"the watcher could not start: {not_started.read_text()[:300].strip()}"
     else:
         reason = ""
-    return Watched(folder, judge_watched(folder, waive=waive, reason=reason), child.returncode, stopped)
+    try:
+        verdict = judge_watched(folder, waive=waive, reason=reason)
+    except Exception as error:  # whatever was wrong with what we saw, the script ends as it ended
+        print(f"learnproof: what was seen could not be judged: {type(error).__name__}: {error}", file=sys.stderr)
+        verdict = None
+    return Watched(folder, verdict, child.returncode, stopped)
 
 
 def end_like(returncode: int) -> int:
@@ -164,10 +170,17 @@ def _deaf_flag(command: Sequence[str]) -> str | None:
     """A flag of the interpreter that keeps us out; flags after the script's name are the script's own."""
     if "python" not in Path(command[0]).name:
         return None
-    for word in command[1:]:
-        if not word.startswith("-") or word in ("-c", "-m"):
+    words = iter(command[1:])
+    for word in words:
+        if not word.startswith("-") or word == "-":
             return None
-        for flag in DEAF:
-            if not word.startswith("--") and flag[1] in word[1:]:
-                return flag
+        for position, letter in enumerate(word[1:]):
+            if f"-{letter}" in DEAF:
+                return f"-{letter}"
+            if letter in "cm":
+                return None
+            if letter in "WX":  # what follows is its argument, in this word or in the next
+                if position == len(word) - 2:
+                    next(words, None)
+                break
     return None

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import graph
-from .calls import SILENT_PER_LOSS, Call, Calls, Joined, Score
+from .calls import SILENT_PER_LOSS, Call, Calls, Joined, Score, standing_aside
 from .patches import Patches, leave_no_trace
 from .session import Session, sense
 
@@ -25,18 +25,13 @@ CALLS_PER_LOSS = 12
 SCORES_PER_LOSS = 8
 PENDING = 8
 REACHED_NAMES = 2_000
-PURE_EXCEPT = (
-    "Dropout",
-    "BatchNorm",
-    "RReLU",
-    "InstanceNorm",
-    "SyncBatchNorm",
-    "Lazy",
-    "FractionalMaxPool",
-    "RNN",
-    "LSTM",
-    "GRU",
-)
+PURE = (
+    "Sequential", "Linear", "Bilinear", "Identity", "Flatten", "Unflatten", "Conv1d", "Conv2d", "Conv3d", "ReLU", "Tanh",
+    "Sigmoid", "GELU", "SiLU", "ELU", "CELU", "SELU", "LeakyReLU", "PReLU", "Softplus", "Softsign", "Hardtanh", "Mish",
+    "Softmax", "LogSoftmax", "LayerNorm", "GroupNorm", "RMSNorm", "MaxPool1d", "MaxPool2d", "AvgPool1d", "AvgPool2d",
+    "AdaptiveAvgPool2d", "Embedding",
+)  # fmt: skip
+"""Layers whose forward pass has no effect but its result, in any mode."""
 
 
 def attach(session: Session) -> None:
@@ -64,6 +59,13 @@ class Backward:
         self.reaches: dict[Any, int] = {}
         self.dropped = 0
         torch = session.torch
+        self.stand_aside = standing_aside(torch)
+        self.forwards = {
+            getattr(torch.nn, name): getattr(torch.nn, name).forward for name in PURE if hasattr(torch.nn, name)
+        }
+        hooks = getattr(torch.autograd.graph, "saved_tensors_hooks", None)
+        if hooks is not None:
+            self.patches.replace(hooks, "__enter__", self._hooking)
         if not self.patches.replace(torch.autograd, "_engine_run_backward", self._running):
             for name in ("backward", "grad"):
                 self.patches.replace(torch.autograd, name, self._running)
@@ -76,15 +78,28 @@ class Backward:
     def stop(self) -> None:
         self.patches.undo()
 
+    def _hooking(self, original: Any) -> Any:
+        def __enter__(hooks: Any) -> Any:
+            if self.session.saved_can_be_read:
+                self.session.saved_can_be_read = False
+                self.session.not_seen(
+                    "constants",
+                    "the script packs saved tensors (checkpointing, say): reading them would compute them again",
+                )
+            return original(hooks)
+
+        return __enter__
+
     def _running(self, original: Any) -> Any:
         def run(outputs: Any, *arguments: Any, **options: Any) -> Any:
             session = self.session
             session.backwards += 1
             pending = None
-            if session.inspecting:
-                pending = self.read(outputs, options)
-            elif session.plan.records(session.updates):
-                self.keep_loss(outputs)
+            if not self.stand_aside():
+                if session.inspecting:
+                    pending = self.read(outputs, options)
+                elif session.plan.records(session.updates):
+                    self.keep_loss(outputs)
             try:
                 return original(outputs, *arguments, **options)
             except BaseException as error:
@@ -115,7 +130,7 @@ class Backward:
         if len(self.pending) >= PENDING:
             self.dropped += 1
             return None
-        reading = graph.read(torch, roots)
+        reading = graph.read(torch, roots, session.saved_can_be_read)
         session.plan.seen_graph(len(reading.nodes))
         if reading.compiled:
             session.not_seen("terms", "a part of the loss is compiled: its terms and constants cannot be seen")
@@ -331,7 +346,7 @@ class Backward:
     @sense("asking again")
     def _ask_again(self, module: Any, given: Any) -> Any:
         """The module's answer after the step; only where asking leaves no trace."""
-        if module is None or given is None or not _pure(module):
+        if module is None or given is None or not self._pure(module):
             return None
         torch = self.session.torch
         calls: Calls = self.session.senses["calls"]
@@ -344,6 +359,24 @@ class Backward:
         finally:
             calls.local.depth = depth
             calls.entry = entry
+
+    def _pure(self, module: Any) -> bool:
+        """Made of plain layers only, as torch made them, without hooks."""
+        torch = self.session.torch
+        everywhere = torch.nn.modules.module
+        if any(getattr(everywhere, f"_global_{kind}_hooks", None) for kind in ("forward", "forward_pre", "backward")):
+            return False
+        calls: Calls = self.session.senses["calls"]
+        if vars(torch.nn.Module).get("__call__") is not calls.original_call and not calls.patches:
+            return False
+        for inner in module.modules():
+            if self.forwards.get(type(inner)) is not type(inner).forward or "forward" in vars(inner):
+                return False
+            if getattr(inner, "inplace", False) or getattr(inner, "max_norm", None) is not None:
+                return False
+            if inner._forward_hooks or inner._forward_pre_hooks or inner._backward_hooks:
+                return False
+        return True
 
     def last_words(self) -> None:
         if self.dropped:
@@ -360,6 +393,8 @@ def _array(tensor: Any) -> Any:
         return None
     if not hasattr(tensor, "detach"):
         return tensor
+    if tensor.is_complex():
+        return None
     tensor = tensor.detach().cpu()
     if tensor.is_floating_point():
         tensor = tensor.float()
@@ -392,16 +427,3 @@ def _merged(torch: Any, scores: list[Score]) -> Score:
     if all(s.value is not None for s in scores):
         merged.value = torch.stack([s.value.reshape(-1) for s in scores])
     return merged
-
-
-def _pure(module: Any) -> bool:
-    """Made of plain layers only, without hooks, and without any that draws numbers or keeps statistics."""
-    for inner in module.modules():
-        kind = type(inner)
-        if not kind.__module__.startswith("torch.nn.modules."):
-            return False
-        if kind.__name__.startswith(PURE_EXCEPT) and (inner.training or "RNN" in kind.__name__):
-            return False
-        if inner._forward_hooks or inner._forward_pre_hooks or inner._backward_hooks:
-            return False
-    return True

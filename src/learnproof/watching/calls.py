@@ -99,7 +99,7 @@ class Calls:
         self.local = threading.local()
         self.patches = Patches()
         self.lasting = Patches()
-        self.compiles = False
+        self.kept_out = False
         self.entry: Entry | None = None
         self.latents: dict[int, tuple[Any, Entry]] = {}
         """Outputs of recent calls, and the entry behind them."""
@@ -111,10 +111,12 @@ class Calls:
         self.scores: list[Score] = []
         self.widths: dict[int, tuple[Any, int]] = {}
         torch = session.torch
-        compiler = getattr(torch, "compiler", None)
-        self.is_compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
+        self.original_call = vars(torch.nn.Module).get("__call__")
+        self.is_compiling = standing_aside(torch)
         if hasattr(torch, "compile"):
             self.lasting.replace(torch, "compile", self._compiling)
+        for kind in (torch.autograd.detect_anomaly, torch.autograd.set_detect_anomaly):
+            self.lasting.replace(kind, "__init__", self._looking_for_anomalies)
 
     def move_to(self, child: Session) -> None:
         self.session = child
@@ -128,8 +130,8 @@ class Calls:
 
     def _compiling(self, original: Any) -> Any:
         def compile(*arguments: Any, **options: Any) -> Any:
-            if not self.compiles:
-                self.compiles = True
+            if not self.kept_out:
+                self.kept_out = True
                 self.patches.undo()
                 self.session.not_seen(
                     "calls",
@@ -143,12 +145,25 @@ class Calls:
 
         return compile
 
+    def _looking_for_anomalies(self, original: Any) -> Any:
+        def __init__(mode: Any, *arguments: Any, **options: Any) -> None:
+            if not self.kept_out:
+                self.kept_out = True
+                self.patches.undo()
+                self.session.not_seen("calls", "torch looks for anomalies and would show our frames among the script's")
+            original(mode, *arguments, **options)
+
+        return __init__
+
     # ------------------------------------------------------------------ windows
 
     def open_window(self) -> None:
-        if self.compiles or "calls" in self.session.shut:
+        if self.kept_out or "calls" in self.session.shut:
             return
         torch = self.session.torch
+        if vars(torch.nn.Module).get("__call__") is not self.original_call:
+            self.session.not_seen("calls", "somebody else has replaced nn.Module.__call__")
+            return
         self.silent = [call for call in self.silent if self._is_new(call)]
         self.graded = [call for call in self.graded if self._is_new(call)]
         self.scores = [score for score in self.scores if self._is_new(score)]
@@ -387,6 +402,28 @@ def _first_tensor(torch: Any, values: Any) -> Any:
             if inner and all(len(item) == len(inner[0]) for item in inner):
                 return torch.cat([item.detach().reshape(len(item), -1).float() for item in inner], dim=1)
     return None
+
+
+def standing_aside(torch: Any) -> Any:
+    """Whether somebody is recording what torch does: a compiler, a tracer, a mode that counts operations."""
+    compiler = getattr(torch, "compiler", None)
+    is_compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
+    is_tracing = getattr(torch._C, "_is_tracing", None) or (lambda: False)
+    dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None) or (lambda: 0)
+    function_modes = getattr(torch._C, "_len_torch_function_stack", None) or (lambda: 0)
+
+    def look() -> bool:
+        if is_compiling():
+            return True
+        return bool(is_tracing() or dispatch_modes() or (function_modes() and _counting_mode(torch)))
+
+    return look
+
+
+def _counting_mode(torch: Any) -> bool:
+    """A default device is a mode too, and a harmless one."""
+    modes = torch.overrides._get_current_function_mode_stack()
+    return any(type(mode).__name__ != "DeviceContext" for mode in modes)
 
 
 def _tensors(torch: Any, answer: Any) -> list[Any]:

@@ -257,7 +257,7 @@ class Environments:
             self._count_vector(stream, reward, terminated, truncated)
         else:
             resets = None
-            stream.returns[0] += float(reward)
+            stream.returns[0] += float(reward.detach() if hasattr(reward, "detach") else reward)
             stream.lengths[0] += 1
             if terminated or truncated:
                 self._episode(stream, 0, bool(terminated))
@@ -345,7 +345,7 @@ class Environments:
             observation=before,
             next_observation=now,
             final_observation=self._final(numpy, info, stream),
-            reward=numpy.asarray(reward, numpy.float32).reshape(rows),
+            reward=flat_rows(numpy, reward, None).reshape(rows),
             terminated=numpy.asarray(terminated, bool).reshape(rows),
             truncated=numpy.asarray(truncated, bool).reshape(rows),
             resets=False if resets is None else numpy.asarray(resets, bool),

@@ -79,19 +79,22 @@ class Reading:
         """Regressions whose target has a gradient too."""
         self.clips: list[list[float | None]] = []
         self.gathers: list[Any] = []
+        self.values = True
         self.truncated = False
         self.compiled = False
 
 
-def read(torch: Any, roots: list[Any]) -> Reading:
+def read(torch: Any, roots: list[Any], values: bool = True) -> Reading:
+    """`values` False reads the structure only: saved tensors stay packed."""
     reading = Reading()
+    reading.values = values
     reading.nodes = walk(roots, NODES_WALKED)
     reading.truncated = len(reading.nodes) >= NODES_WALKED
     reading.members = {node: position for position, node in enumerate(reading.nodes)}
     for node in reading.nodes:
         _look_at(torch, node, reading)
     for root in roots:
-        _split(torch, root, 1.0, [], reading.terms, 0)
+        _split(torch, root, 1.0, [], reading.terms, 0, values)
     for term in reading.terms[:16]:
         term.nodes = walk([term.node], NODES_WALKED)
         term.members = set(term.nodes)
@@ -160,7 +163,7 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
         reading.compiled = True
     if name in BINARY or name == "ExpandBackward0":
         _broadcast(node, name, reading)
-    if len(reading.constants) >= CONSTANTS_PER_LOSS:
+    if not reading.values or len(reading.constants) >= CONSTANTS_PER_LOSS:
         return
     if name in REGRESSIONS:
         _regression(torch, node, name, reading)
@@ -253,7 +256,9 @@ def _broadcast(node: Any, name: str, reading: Reading) -> None:
 # ---------------------------------------------------------------------- additive terms
 
 
-def _split(torch: Any, node: Any, coefficient: float, reductions: list[str], terms: list[Term], depth: int) -> None:
+def _split(
+    torch: Any, node: Any, coefficient: float, reductions: list[str], terms: list[Term], depth: int, values: bool
+) -> None:
     name = node.name()
     if depth < 60 and len(terms) < 64:
         if name in ("AddBackward0", "SubBackward0"):
@@ -261,10 +266,10 @@ def _split(torch: Any, node: Any, coefficient: float, reductions: list[str], ter
             for position, sign in ((0, 1.0), (1, alpha if name == "AddBackward0" else -alpha)):
                 below = _operand(node, position)
                 if below is not None:
-                    _split(torch, below, coefficient * sign, reductions, terms, depth + 1)
+                    _split(torch, below, coefficient * sign, reductions, terms, depth + 1, values)
             return
         if name in REDUCTIONS:
-            _split(torch, _operand(node, 0), coefficient, [*reductions, REDUCTIONS[name]], terms, depth + 1)
+            _split(torch, _operand(node, 0), coefficient, [*reductions, REDUCTIONS[name]], terms, depth + 1, values)
             return
         if name in ("CatBackward0", "StackBackward0"):
             below_all = [below for below, _ in node.next_functions if below is not None]
@@ -272,11 +277,11 @@ def _split(torch: Any, node: Any, coefficient: float, reductions: list[str], ter
                 terms.append(Term(node, coefficient, reductions))  # many alike: one term, not one each
                 return
             for below in below_all:
-                _split(torch, below, coefficient, [*reductions, "stack"], terms, depth + 1)
+                _split(torch, below, coefficient, [*reductions, "stack"], terms, depth + 1, values)
             return
-        scale = _scale(torch, node, name)
+        scale = _scale(torch, node, name) if values or name in THROUGH or name == "NegBackward0" else None
         if scale is not None:
-            _split(torch, scale[0], coefficient * scale[1], reductions, terms, depth + 1)
+            _split(torch, scale[0], coefficient * scale[1], reductions, terms, depth + 1, values)
             return
     terms.append(Term(node, coefficient, reductions))
 

@@ -82,32 +82,41 @@ def _attach_sb3(session: Session) -> None:
 
 
 class _Finder:
-    """First in sys.meta_path; answers only for the awaited names, and for each of them once."""
+    """First in sys.meta_path; answers only for the awaited names, until each has been imported."""
 
     def __init__(self, session: Session, waiting: dict[str, Callable[[Session], None]]) -> None:
         self.session = session
         self.waiting = waiting
+        self.asking: set[str] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        attach = self.waiting.pop(name, None)
-        if attach is None:
+        if name not in self.waiting or name in self.asking:
             return None
+        self.asking.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.asking.discard(name)
+        if spec is not None and spec.loader is not None:
+            kind = type(type(spec.loader).__name__, (_Loader,), {})  # whoever only asks sees the name that he expects
+            spec.loader = kind(spec.loader, self, name)
+        return spec
+
+    def imported(self, name: str) -> None:
+        attach = self.waiting.pop(name, None)
         if not self.waiting and self in sys.meta_path:
             sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self.session, name, attach)  # type: ignore[assignment]
-        return spec
+        if attach is not None:
+            _attach(self.session, name, attach)
 
 
 class _Loader:
     """The real loader, with one more thing to do afterwards; the module itself ends up with the real one."""
 
-    def __init__(self, real: Any, session: Session, name: str, attach: Callable[[Session], None]) -> None:
+    def __init__(self, real: Any, finder: _Finder, name: str) -> None:
         self._real = real
-        self._session = session
+        self._finder = finder
         self._name = name
-        self._attach = attach
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -119,4 +128,8 @@ class _Loader:
         module.__spec__.loader = self._real
         module.__loader__ = self._real
         self._real.exec_module(module)
-        _attach(self._session, self._name, self._attach)
+        self._finder.imported(self._name)
+
+
+# the import machinery takes its own frames out of the traceback of a failed import, and ours with them under this name
+_Loader.exec_module.__code__ = _Loader.exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap>")

@@ -253,7 +253,8 @@ class Optimizers:
             known.rate_highest = max(known.rate_highest, rate)
         if session.backwards == known.backwards_before:
             known.without_backward += 1
-        if session.inspecting or session.plan.records(session.updates):
+        measured = session.inspecting or session.plan.records(session.updates)
+        if measured and not session.senses["backward"].stand_aside():
             session.senses["lineage"].before_step()
             self._measure_before(optimizer, known)
         known.backwards_before = session.backwards
@@ -277,7 +278,7 @@ class Optimizers:
         owned = [p for group in optimizer.param_groups for p in group["params"]]
         if len(owned) != known.n_owned:  # add_param_group, or a list changed from outside
             self._tell_optimizer(optimizer, known)
-        moving = [p for p in owned if p.grad is not None and not p.grad.is_sparse]
+        moving = [p for p in owned if p.grad is not None and not p.grad.is_sparse and p.is_floating_point()]
         body: dict[str, Any] = {
             "update": session.updates,
             "optimizer": known.index,
@@ -377,5 +378,5 @@ def _number(value: Any) -> float | None:
     if isinstance(value, (int, float)):
         return float(value)
     if hasattr(value, "numel") and value.numel() == 1:
-        return float(value)
+        return float(value.detach())
     return None

@@ -17,6 +17,10 @@ def leave_no_trace(error: BaseException) -> None:
         error.__traceback__ = error.__traceback__.tb_next
 
 
+HIDDEN = "<learnproof, as importlib._bootstrap>"
+"""File name of our wrappers' code: `warnings` leaves frames of the import machinery out when it counts stack levels."""
+
+
 class Patches:
     """What was replaced, so that it can be undone in reverse order."""
 
@@ -33,6 +37,8 @@ class Patches:
             functools.update_wrapper(replacement, original)
         except (AttributeError, TypeError):
             pass
+        if isinstance(replacement, FunctionType):
+            replacement.__code__ = replacement.__code__.replace(co_filename=HIDDEN)
         replacement._learnproof = True
         setattr(owner, name, replacement)
         self._done.append((owner, name, original, replacement))

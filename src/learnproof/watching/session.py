@@ -39,6 +39,8 @@ class Session:
         self.names = Names()
         self.lock = threading.RLock()
         self.torch: Any = None
+        self.saved_can_be_read = True
+        """False once the script packs what autograd saves: unpacking would run its code."""
         self.numpy: Any = None
         self.worker = is_worker()
         """A process that another watched one started. What it plays is the parent's affair (a vector environment counts

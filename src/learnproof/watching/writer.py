@@ -49,6 +49,7 @@ class Writer:
         self.window_left = MAX_WINDOW_BYTES
         self.dropped_events = 0
         self.dropped_samples = 0
+        self.opened: tuple[int, int] | None = None
         self.failed = ""
         """Why writing ended, if it did."""
 
@@ -64,6 +65,8 @@ class Writer:
             name = f"evidence{self.suffix}.jsonl"
             self.file = os.open(os.path.join(self.folder, name), flags & ~os.O_EXCL, 0o644)
             return False
+        finally:
+            self.opened = _place(self.file)
 
     def event(self, kind: str, body: Mapping[str, Any], last: bool = False) -> None:
         if self.file is None or self.failed:
@@ -72,6 +75,9 @@ class Writer:
         data = line.encode("utf-8", "replace") + b"\n"
         if self.event_bytes + len(data) > MAX_EVENT_BYTES - (0 if last else RESERVED_BYTES):
             self.dropped_events += 1
+            return
+        if _place(self.file) != self.opened:
+            self.failed = "the script closed our file, and may have one of its own under the same number"
             return
         try:
             written = os.write(self.file, data)
@@ -108,12 +114,23 @@ class Writer:
         return name, hashlib.sha256(data).hexdigest()
 
     def close(self) -> None:
-        if self.file is not None:
+        if self.file is not None and _place(self.file) == self.opened:
             try:
                 os.close(self.file)
             except OSError:
                 pass
-            self.file = None
+        self.file = None
+
+
+def _place(file: int | None) -> tuple[int, int] | None:
+    """Which file a descriptor stands for."""
+    if file is None:
+        return None
+    try:
+        status = os.fstat(file)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def safetensors_bytes(arrays: Mapping[str, Any]) -> bytes:

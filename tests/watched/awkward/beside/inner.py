@@ -1,0 +1,3 @@
+"""Imported by name from the folder of the script."""
+
+WHOSE = "mine"
