@@ -367,7 +367,8 @@ class Backward:
         if any(getattr(everywhere, f"_global_{kind}_hooks", None) for kind in ("forward", "forward_pre", "backward")):
             return False
         calls: Calls = self.session.senses["calls"]
-        if vars(torch.nn.Module).get("__call__") is not calls.original_call and not calls.patches:
+        call = vars(torch.nn.Module).get("__call__")
+        if call is not calls.original_call and not getattr(call, "_learnproof", False):
             return False
         for inner in module.modules():
             if self.forwards.get(type(inner)) is not type(inner).forward or "forward" in vars(inner):

@@ -172,31 +172,74 @@ class Environments:
         base.__init_subclass__ = classmethod(__init_subclass__)
         self.future.append((base, own))
 
+    def __reduce__(self) -> Any:
+        """A class from the script's main file may be sent to another process by value, our wrapper with it. There the
+        wrapper finds None in our place, and is nothing but the original."""
+        return type(None), ()
+
     def _resetting(self, original: Any) -> Any:
-        local = self.local
+        watcher: Environments | None = self
 
         def reset(environment: Any, *arguments: Any, **options: Any) -> Any:
-            if getattr(local, "inside", False):
-                try:
-                    return original(environment, *arguments, **options)
-                except BaseException as error:
-                    leave_no_trace(error)
-                    raise
-            self.watch_steps(type(environment))
-            if self.session.cycle_updates:
-                self.session.cycle_begins()
-            local.inside = True
+            if watcher is None:
+                return original(environment, *arguments, **options)
+            outermost = watcher.enter()
+            if outermost:
+                watcher.before_reset(environment)
             try:
                 answer = original(environment, *arguments, **options)
             except BaseException as error:
-                leave_no_trace(error)
+                watcher.leave_no_trace(error)
                 raise
             finally:
-                local.inside = False
-            self.was_reset(environment, answer)
+                if outermost:
+                    watcher.local.inside = False
+            if outermost:
+                watcher.was_reset(environment, answer)
             return answer
 
         return reset
+
+    def _stepping(self, original: Any) -> Any:
+        watcher: Environments | None = self
+
+        def step(environment: Any, *arguments: Any, **options: Any) -> Any:
+            if watcher is None:
+                return original(environment, *arguments, **options)
+            outermost = watcher.enter()
+            if outermost and watcher.session.cycle_updates:
+                watcher.before_step(environment)
+            try:
+                answer = original(environment, *arguments, **options)
+            except BaseException as error:
+                watcher.leave_no_trace(error)
+                raise
+            finally:
+                if outermost:
+                    watcher.local.inside = False
+            if outermost:
+                watcher.stepped(environment, arguments[0] if arguments else options.get("action"), answer)
+            return answer
+
+        return step
+
+    leave_no_trace = staticmethod(leave_no_trace)
+
+    def enter(self) -> bool:
+        """Whether this call comes from outside of all environments; the wrappers beneath it are then inside."""
+        if getattr(self.local, "inside", False):
+            return False
+        self.local.inside = True
+        return True
+
+    def before_reset(self, environment: Any) -> None:
+        self.watch_steps(type(environment))
+        if self.session.cycle_updates:
+            self.session.cycle_begins()
+
+    def before_step(self, environment: Any) -> None:
+        self.session.cycle_begins()
+        self.begin_keeping(environment)
 
     @sense("environments")
     def watch_steps(self, kind: Any) -> None:
@@ -207,32 +250,6 @@ class Environments:
             if "step" in vars(owner):
                 self.patches.replace(owner, "step", self._stepping)
                 return
-
-    def _stepping(self, original: Any) -> Any:
-        local = self.local
-
-        def step(environment: Any, *arguments: Any, **options: Any) -> Any:
-            if getattr(local, "inside", False):
-                try:
-                    return original(environment, *arguments, **options)
-                except BaseException as error:
-                    leave_no_trace(error)
-                    raise
-            if self.session.cycle_updates:
-                self.session.cycle_begins()
-                self.begin_keeping(environment)
-            local.inside = True
-            try:
-                answer = original(environment, *arguments, **options)
-            except BaseException as error:
-                leave_no_trace(error)
-                raise
-            finally:
-                local.inside = False
-            self.stepped(environment, arguments[0] if arguments else options.get("action"), answer)
-            return answer
-
-        return step
 
     # ------------------------------------------------------------------ what happened
 
