@@ -150,6 +150,8 @@ class Environments:
         """Replace `reset` of a base class and of all its subclasses, those of the future included."""
         for kind in _with_subclasses(base):
             self.patches.replace(kind, "reset", self._resetting)
+            if self.session.joined:  # environments may be running already, and their reset is behind us
+                self.patches.replace(kind, "step", self._stepping)
         if self not in self.session.window_doors:
             self.session.window_doors.append(self)
         self._watch_future_classes(base)

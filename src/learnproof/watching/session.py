@@ -42,6 +42,8 @@ class Session:
         self.saved_can_be_read = True
         """False once the script packs what autograd saves: unpacking would run its code."""
         self.numpy: Any = None
+        self.joined = "torch" in sys.modules
+        """Whether the script was already under way when watching began."""
         self.worker = is_worker()
         """A process that another watched one started. What it plays is the parent's affair (a vector environment counts
         its own episodes), so that it stays silent until it takes an optimizer step itself."""
