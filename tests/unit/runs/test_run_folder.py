@@ -144,14 +144,14 @@ def test_timing_is_noted_line_by_line(run):
 
 
 def test_names_of_runs_come_from_what_they_are_and_never_collide(tmp_path):
-    first = fresh_path(tmp_path, "CartPole-v1", "ppo", 0)
+    first = fresh_path(tmp_path, "CartPole-v1", "ppo", "seed0")
     assert first == tmp_path / "CartPole-v1-ppo-seed0"
     first.mkdir()
-    second = fresh_path(tmp_path, "CartPole-v1", "ppo", 0)
+    second = fresh_path(tmp_path, "CartPole-v1", "ppo", "seed0")
     assert second.name == "CartPole-v1-ppo-seed0-2"
     second.mkdir()
-    assert fresh_path(tmp_path, "CartPole-v1", "ppo", 0).name == "CartPole-v1-ppo-seed0-3"
-    assert fresh_path(tmp_path, "CartPole-v1", "ppo", 1).name == "CartPole-v1-ppo-seed1"
+    assert fresh_path(tmp_path, "CartPole-v1", "ppo", "seed0").name == "CartPole-v1-ppo-seed0-3"
+    assert fresh_path(tmp_path, "CartPole-v1", "ppo", "seed1").name == "CartPole-v1-ppo-seed1"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_names_of_runs_come_from_what_they_are_and_never_collide(tmp_path):
     ],
 )
 def test_no_environment_id_can_lead_a_run_elsewhere(tmp_path, env_id, name):
-    assert fresh_path(tmp_path, env_id, "ppo", 0) == tmp_path / f"{name}-ppo-seed0"
+    assert fresh_path(tmp_path, env_id, "ppo", "seed0") == tmp_path / f"{name}-ppo-seed0"
 
 
 HOLDER = """
