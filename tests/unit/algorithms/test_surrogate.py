@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnproof.algorithms.surrogate import Asked, Said, derivative, figures
@@ -13,13 +13,14 @@ from learnproof.config import PPOSettings
 number = st.floats(-3, 3, width=32, allow_subnormal=False)  # training flushes them, and may have run in this process
 
 
+@settings(deadline=None)
 @given(
     rows=st.lists(st.tuples(number, number, number, number, number, number, number), min_size=1, max_size=12),
     clip_range=st.sampled_from([0.1, 0.2, 0.5]),
     clip_range_value=st.sampled_from([None, 0.2, 1.0]),
 )
 def test_derivative_equals_autograd(rows, clip_range, clip_range_value):
-    settings = PPOSettings(clip_range=clip_range, clip_range_value=clip_range_value, entropy_coefficient=0.03)
+    ppo = PPOSettings(clip_range=clip_range, clip_range_value=clip_range_value, entropy_coefficient=0.03)
     columns = torch.tensor(rows, dtype=torch.float64).T
     said = Said(*(column.clone().requires_grad_() for column in columns[:3]))
     asked = Asked(*columns[3:])
@@ -31,8 +32,8 @@ def test_derivative_equals_autograd(rows, clip_range, clip_range_value):
     if clip_range_value is not None:
         on_an_edge |= (moved - clip_range_value).abs() < 1e-6
 
-    figures(said, asked, settings).loss.backward()
-    ours = derivative(Said(*columns[:3]), asked, settings)
+    figures(said, asked, ppo).loss.backward()
+    ours = derivative(Said(*columns[:3]), asked, ppo)
 
     for own, leaf in zip(ours, said, strict=True):
         torch.testing.assert_close(own[~on_an_edge], leaf.grad[~on_an_edge], rtol=1e-9, atol=1e-12)
