@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 from ..evidence import Evidence, NotSeen, RunStarted
+from ..evidence.watched import OptimizerStep
 from ..proof.verdict import Verdict, judge
 from ..runs.about import describe_run
 from ..runs.atomic import write_file
 from ..runs.folder import RunFolder, fresh_path
 from ..runs.redaction import redact_arguments
-from ..show.plots import draw_learning_progress
-from ..show.report import write_report
 
 RUNS = Path("runs")
 Profile = Literal["default", "classic"]
@@ -43,7 +42,10 @@ def judge_watched(
     verdict = dataclasses.replace(verdict, digests=digests)
     body = verdict.to_json()
     write_file(folder.verdict, json.dumps(body, indent=2, allow_nan=False).encode() + b"\n")
-    if folder.evidence.exists():
+    if len(evidence.episodes) + len(evidence.of(OptimizerStep)):  # else there is nothing to draw, and drawing costs a second
+        from ..show.plots import draw_learning_progress
+        from ..show.report import write_report
+
         draw_learning_progress(evidence, body, folder.picture)
         write_report(folder.path, evidence, body, folder.read_about(), folder.read_config())
     return verdict
