@@ -42,7 +42,8 @@ def judge_watched(
     verdict = dataclasses.replace(verdict, digests=digests)
     body = verdict.to_json()
     write_file(folder.verdict, json.dumps(body, indent=2, allow_nan=False).encode() + b"\n")
-    if len(evidence.episodes) + len(evidence.of(OptimizerStep)):  # else there is nothing to draw, and drawing costs a second
+    seen = len(evidence.episodes) + len(evidence.of(OptimizerStep))
+    if seen:  # else there is nothing to draw, and drawing costs a second
         from ..show.plots import draw_learning_progress
         from ..show.report import write_report
 
