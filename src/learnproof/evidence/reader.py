@@ -8,6 +8,7 @@ is left out.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
@@ -30,7 +32,6 @@ from .events import (
     Event,
     Fault,
     Inspection,
-    ModuleChange,
     NotSeen,
     RunStarted,
     RunStopped,
@@ -182,7 +183,9 @@ def _parse(line: bytes, number: int, path: Path) -> Event | None:
         body = json.loads(line)
         return from_json(body) if isinstance(body, dict) else None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise EvidenceError(f"Line {number} of {path} is not an event of the known form: {error}.") from None
+        raise EvidenceError(
+            f"Line {number} of {path} is not an event of the known form: {_first_words(error)}."
+        ) from None
 
 
 def from_json(body: dict[str, Any]) -> Event | None:
@@ -192,9 +195,17 @@ def from_json(body: dict[str, Any]) -> Event | None:
         return None
     names = {item.name.rstrip("_"): item.name for item in dataclasses.fields(kind)}
     values = {names[k]: revive(v) for k, v in body.items() if k in names}
-    if kind is Update:
-        values["modules"] = {name: ModuleChange(**inner) for name, inner in values["modules"].items()}
-    return kind(**values)
+    return _form_of(kind).validate_python(values)
+
+
+def _first_words(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+@functools.cache
+def _form_of(kind: type[Event]) -> TypeAdapter[Event]:
+    """Checks that a stranger's numbers are numbers before any check computes with them."""
+    return TypeAdapter(kind)
 
 
 def read_sample(samples: Path, name: str, sha256: str | None) -> dict[str, Array]:

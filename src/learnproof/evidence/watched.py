@@ -66,7 +66,7 @@ class OptimizerStep(Event):
     """Calls of its zero_grad since then."""
     without_gradient: list[str]
     inspected: bool
-    parameters: dict[str, list[float]]
+    parameters: dict[str, tuple[float, float, float, float]]
     """name -> [gradient norm, weight norm, norm of the step, gradient . step]; the last three on a sample of its numbers."""
     grad_norm: float = 0.0
     step_sum: float = 0.0

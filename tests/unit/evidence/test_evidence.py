@@ -179,3 +179,15 @@ def test_a_batch_name_that_climbs_out_is_refused(tmp_path):
 
 def test_an_event_of_a_newer_writer_is_passed_over():
     assert from_json({"event": "something_new", "a": 1}) is None
+
+
+@pytest.mark.parametrize("figures", [5, [], [1.0, 2.0], ["a", 1.0, 1.0, 1.0]])
+def test_a_watched_step_of_another_form_is_refused(tmp_path, figures):
+    body = {
+        "event": "optimizer_step", "update": 0, "optimizer": 0, "step": 0, "cycle": 0, "env_steps": 0, "learning_rates": [0.1],
+        "backwards": 1, "cleared": 1, "without_gradient": [], "inspected": True, "parameters": {"weight": figures},
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="parameters"):
+        from_json(body)
+    body["parameters"] = {"weight": [1.0, 2.0, 3.0, "nan"]}
+    assert from_json(body) is not None
