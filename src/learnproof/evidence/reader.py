@@ -195,7 +195,7 @@ def from_json(body: dict[str, Any]) -> Event | None:
         return None
     names = {item.name.rstrip("_"): item.name for item in dataclasses.fields(kind)}
     values = {names[k]: revive(v) for k, v in body.items() if k in names}
-    return _form_of(kind).validate_python(values)
+    return _form_of(kind.event).validate_python(values)
 
 
 def _first_words(error: Exception) -> str:
@@ -203,9 +203,9 @@ def _first_words(error: Exception) -> str:
 
 
 @functools.cache
-def _form_of(kind: type[Event]) -> TypeAdapter[Event]:
+def _form_of(event: str) -> TypeAdapter[Event]:
     """Checks that a stranger's numbers are numbers before any check computes with them."""
-    return TypeAdapter(kind)
+    return TypeAdapter(EVENTS[event])
 
 
 def read_sample(samples: Path, name: str, sha256: str | None) -> dict[str, Array]:
