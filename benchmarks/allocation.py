@@ -280,7 +280,7 @@ def main() -> int:
     ROWS.parent.mkdir(exist_ok=True)
     rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
     seeds, steps, episodes, budget, blocks = (
-        (1, ROLLOUT, 100, 20_000, 2) if options.quick else (SEEDS, STEPS, 1000, None, 60)
+        (1, ROLLOUT, 100, 20_000, 2) if options.quick else (SEEDS, STEPS, 1000, None, 120)
     )
     met = True
     if options.only in (None, "evidence"):

@@ -1,7 +1,8 @@
 """The statistics behind the verdict: small pure functions, arrays in, numbers out.
 
 Whatever draws random numbers takes its generator, so that the same evidence always gets the same verdict. The error rate
-of each test under its null hypothesis is simulated in tests/unit/proof/test_statistics.py.
+of each test under its null hypothesis is simulated in tests/unit/proof/test_statistics.py. The distributions come from
+scipy.special: scipy.stats has the same ones and takes most of a second to import.
 """
 
 from __future__ import annotations
@@ -13,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
-from scipy.stats import t as student_t
+from scipy.special import ndtr, ndtri, stdtr
 
 Array = np.ndarray[Any, Any]
 
@@ -69,7 +69,7 @@ def skewness_corrected_test(differences: Sequence[float] | Array) -> float:
     skewness = float(np.mean(((values - mean) / spread) ** 3))
     lead = mean / spread
     corrected = lead + skewness * lead**2 / 3 + skewness**2 * lead**3 / 27 + skewness / (6 * values.size)
-    return float(student_t.sf(math.sqrt(values.size) * corrected, values.size - 1))
+    return float(stdtr(values.size - 1, -math.sqrt(values.size) * corrected))
 
 
 def smallest_sample_for(level: float) -> int:
@@ -96,13 +96,13 @@ def bca_interval(
         ]
     )
     below = (np.sum(means < mean) + 0.5 * np.sum(means == mean)) / draws
-    bias = norm.ppf(np.clip(below, 0.5 / draws, 1 - 0.5 / draws))
+    bias = ndtri(np.clip(below, 0.5 / draws, 1 - 0.5 / draws))
     centred = values - mean
     acceleration = np.sum(centred**3) / (6 * np.sum(centred**2) ** 1.5)
     ends = []
     for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
-        shifted = bias + norm.ppf(tail)
-        ends.append(norm.cdf(bias + shifted / (1 - acceleration * shifted)))
+        shifted = bias + ndtri(tail)
+        ends.append(ndtr(bias + shifted / (1 - acceleration * shifted)))
     low, high = np.quantile(means, ends)
     return float(low), float(high)
 
@@ -174,7 +174,7 @@ def trend_test(series: Sequence[float] | Array) -> Trend:
     variance = count * (count - 1) * (2 * count + 5) / 18 * count / effective
     score = float(np.sum(np.sign(steps)))
     z = (score - np.sign(score)) / math.sqrt(variance)
-    return Trend(slope * count / len(series), float(norm.sf(z)), effective)
+    return Trend(slope * count / len(series), float(ndtr(-z)), effective)
 
 
 def effective_sample_size(series: Sequence[float] | Array) -> float:
@@ -210,7 +210,7 @@ def sample_size_needed(
     if mean <= 0:
         return None
     spread = float(values.std(ddof=1)) if values.size > 1 else 0.0
-    needed = float((norm.isf(level) + norm.isf(1 - power)) * spread / mean) ** 2
+    needed = float((ndtri(1 - level) + ndtri(power)) * spread / mean) ** 2
     return max(smallest, smallest_sample_for(level), math.ceil(min(needed, 1e9)))
 
 
