@@ -18,7 +18,7 @@ import weakref
 from typing import Any
 
 from .identity import flat_rows, identities
-from .patches import Patches, leave_no_trace
+from .patches import Patches, leave_no_trace, with_subclasses
 from .session import Session, sense
 
 OUTPUT_NUMBERS = 65_536
@@ -99,7 +99,10 @@ class Calls:
         self.local = threading.local()
         self.patches = Patches()
         self.lasting = Patches()
-        self.kept_out = False
+        self.compiles = False
+        """The script uses torch.compile."""
+        self.seeks_anomalies = False
+        """It has torch look for anomalies."""
         self.entry: Entry | None = None
         self.latents: dict[int, tuple[Any, Entry]] = {}
         """Outputs of recent calls, and the entry behind them."""
@@ -130,8 +133,8 @@ class Calls:
 
     def _compiling(self, original: Any) -> Any:
         def compile(*arguments: Any, **options: Any) -> Any:
-            if not self.kept_out:
-                self.kept_out = True
+            if not self.compiles:
+                self.compiles = True
                 self.patches.undo()
                 self.session.not_seen(
                     "calls",
@@ -147,8 +150,8 @@ class Calls:
 
     def _looking_for_anomalies(self, original: Any) -> Any:
         def __init__(mode: Any, *arguments: Any, **options: Any) -> None:
-            if not self.kept_out:
-                self.kept_out = True
+            if not self.seeks_anomalies:
+                self.seeks_anomalies = True
                 self.patches.undo()
                 self.session.not_seen("calls", "torch looks for anomalies and would show our frames among the script's")
             original(mode, *arguments, **options)
@@ -158,7 +161,7 @@ class Calls:
     # ------------------------------------------------------------------ windows
 
     def open_window(self) -> None:
-        if self.kept_out or "calls" in self.session.shut:
+        if self.compiles or self.seeks_anomalies or "calls" in self.session.shut:
             return
         torch = self.session.torch
         if vars(torch.nn.Module).get("__call__") is not self.original_call:
@@ -168,7 +171,7 @@ class Calls:
         self.graded = [call for call in self.graded if self._is_new(call)]
         self.scores = [score for score in self.scores if self._is_new(score)]
         self.patches.replace(torch.nn.Module, "__call__", self._calling)
-        for kind in _distributions(torch):
+        for kind in with_subclasses(torch.distributions.Distribution):
             for what in ("log_prob", "entropy", "sample", "rsample"):
                 self.patches.replace(kind, what, self._scoring(what))
 
@@ -433,14 +436,3 @@ def _tensors(torch: Any, answer: Any) -> list[Any]:
         return [item for item in answer if torch.is_tensor(item)]
     logits = getattr(answer, "logits", None)
     return [logits] if torch.is_tensor(logits) else []
-
-
-def _distributions(torch: Any) -> list[Any]:
-    base = torch.distributions.Distribution
-    found, waiting = [base], [base]
-    while waiting:
-        for kind in waiting.pop().__subclasses__():
-            if kind not in found:
-                found.append(kind)
-                waiting.append(kind)
-    return found

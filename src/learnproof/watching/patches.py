@@ -17,6 +17,17 @@ def leave_no_trace(error: BaseException) -> None:
         error.__traceback__ = error.__traceback__.tb_next
 
 
+def with_subclasses(base: Any) -> list[Any]:
+    """A class and all that derive from it so far."""
+    found, waiting = [base], [base]
+    while waiting:
+        for kind in waiting.pop().__subclasses__():
+            if kind not in found:
+                found.append(kind)
+                waiting.append(kind)
+    return found
+
+
 HIDDEN = "<learnproof, as importlib._bootstrap>"
 """File name of our wrappers' code: `warnings` leaves frames of the import machinery out when it counts stack levels."""
 
