@@ -18,6 +18,7 @@ import threading
 import weakref
 from typing import Any
 
+from .forms import in_the_form_of
 from .identity import flat_rows, identities
 from .patches import Patches, leave_no_trace, with_subclasses
 from .session import Session, sense
@@ -25,6 +26,23 @@ from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT, Transitions
 
 EPISODES_TOLD = 20_000
 """Episodes written one by one; past it every second, fourth, ... one, with the count of those left out."""
+AROUND = """
+if our_watcher is None:
+    return our_original({passed})
+our_turn = our_watcher.enter_WHAT({given})
+try:
+    our_answer = our_original({passed})
+except BaseException as our_error:
+    our_watcher.leave_no_trace(our_error)
+    raise
+finally:
+    if our_turn:
+        our_watcher.local.inside = False
+if our_turn:
+    our_watcher.leave_WHAT({given}, {named}, our_answer)
+return our_answer
+"""
+"""What surrounds a `reset` or a `step`; as text, because it takes the parameters of the original (forms.py)."""
 
 
 def attach(session: Session, library: Any) -> None:
@@ -127,68 +145,40 @@ class Environments:
         return type(None), ()
 
     def _resetting(self, original: Any) -> Any:
-        watcher: Environments | None = self
-
-        def reset(environment: Any, *arguments: Any, **options: Any) -> Any:
-            if watcher is None:
-                return original(environment, *arguments, **options)
-            outermost = watcher.enter()
-            if outermost:
-                watcher.before_reset(environment)
-            try:
-                answer = original(environment, *arguments, **options)
-            except BaseException as error:
-                watcher.leave_no_trace(error)
-                raise
-            finally:
-                if outermost:
-                    watcher.local.inside = False
-            if outermost:
-                watcher.was_reset(environment, answer)
-            return answer
-
-        return reset
+        return in_the_form_of(original, AROUND.replace("WHAT", "reset"), our_watcher=self, our_original=original)
 
     def _stepping(self, original: Any) -> Any:
-        watcher: Environments | None = self
-
-        def step(environment: Any, *arguments: Any, **options: Any) -> Any:
-            if watcher is None:
-                return original(environment, *arguments, **options)
-            outermost = watcher.enter()
-            if outermost and watcher.session.cycle_updates:
-                watcher.before_step(environment)
-            try:
-                answer = original(environment, *arguments, **options)
-            except BaseException as error:
-                watcher.leave_no_trace(error)
-                raise
-            finally:
-                if outermost:
-                    watcher.local.inside = False
-            if outermost:
-                watcher.stepped(environment, arguments[0] if arguments else options.get("action"), answer)
-            return answer
-
-        return step
+        return in_the_form_of(original, AROUND.replace("WHAT", "step"), our_watcher=self, our_original=original)
 
     leave_no_trace = staticmethod(leave_no_trace)
 
-    def enter(self) -> bool:
+    def _enter(self, given: tuple[Any, ...]) -> bool:
         """Whether this call comes from outside of all environments; the wrappers beneath it are then inside."""
-        if getattr(self.local, "inside", False):
+        if getattr(self.local, "inside", False) or not given:
             return False
         self.local.inside = True
         return True
 
-    def before_reset(self, environment: Any) -> None:
-        self.watch_steps(type(environment))
-        if self.session.cycle_updates:
-            self.session.cycle_begins()
+    def enter_reset(self, given: tuple[Any, ...]) -> bool:
+        outermost = self._enter(given)
+        if outermost:
+            self.watch_steps(type(given[0]))
+            if self.session.cycle_updates:
+                self.session.cycle_begins()
+        return outermost
 
-    def before_step(self, environment: Any) -> None:
-        self.session.cycle_begins()
-        self.begin_keeping(environment)
+    def leave_reset(self, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
+        self.was_reset(given[0], answer)
+
+    def enter_step(self, given: tuple[Any, ...]) -> bool:
+        outermost = self._enter(given)
+        if outermost and self.session.cycle_updates:
+            self.session.cycle_begins()
+            self.begin_keeping(given[0])
+        return outermost
+
+    def leave_step(self, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
+        self.stepped(given[0], given[1] if len(given) > 1 else named.get("action"), answer)
 
     @sense("environments")
     def watch_steps(self, kind: Any) -> None:

@@ -39,17 +39,20 @@ class Patches:
         self._done: list[tuple[Any, str, Any, Any]] = []
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
-        """owner.name = make(original), looking like the original; False where owner itself has no such function."""
+        """owner.name = make(original), looking like the original; False where owner itself has no such function, or `make`
+        gives None."""
         original = vars(owner).get(name)
         if not isinstance(original, FunctionType) or getattr(original, "_learnproof", False):
             return False
         replacement = make(original)
+        if replacement is None:
+            return False
         try:
             functools.update_wrapper(replacement, original)
         except (AttributeError, TypeError):
             pass
         if isinstance(replacement, FunctionType):
-            replacement.__code__ = replacement.__code__.replace(co_filename=HIDDEN)
+            replacement.__code__ = replacement.__code__.replace(co_filename=HIDDEN, co_name=original.__code__.co_name)
         replacement._learnproof = True
         setattr(owner, name, replacement)
         self._done.append((owner, name, original, replacement))
