@@ -59,7 +59,6 @@ def other(*words: str, **expected) -> Case:
 
 
 OPEN = {
-    "forgets": "what a loss was made of is kept for three updates, and with it weights that the script has let go",
     "modes": "functions of a mode or a tensor subclass that the script made are called for our reading too",
     "prickly objects": "attributes of the script's objects are asked for, and say so if they count it",
 }

@@ -154,6 +154,7 @@ class Backward:
             {"mean": float(s.result.mean()), "kind": s.kind} for s in in_loss if s.what == "entropy"
         ][:SCORES_PER_LOSS]
         self._lay_probes(pending)
+        reading.let_go()
         self.pending.append(pending)
         return pending
 
@@ -189,8 +190,8 @@ class Backward:
         """Regressions whose target has a gradient; inside a log-probability, (sample - mean)^2 is none."""
         inside: set[Any] = set()
         for score in pending.scores:
-            nodes = score.node if isinstance(score.node, list) else [score.node]
-            inside.update(graph.walk(nodes[:1], 300))
+            first = score.node[0] if isinstance(score.node, list) else score.node
+            inside.update(graph.walk([pending.reading.members[first]], 300))
         return [node.name() for node in pending.reading.both_sides if node not in inside][:8]
 
     def _term(self, term: graph.Term) -> dict[str, Any]:
@@ -237,7 +238,7 @@ class Backward:
             if gradient is not None and gradient.numel() <= graph.NUMBERS_PER_CONSTANT:
                 gradients[key] = gradient.detach().clone()
 
-        pending.handles.append(node.register_hook(caught))
+        pending.handles.append(pending.reading.members[node].register_hook(caught))
 
     # ------------------------------------------------------------------ after the engine, after the step
 
@@ -321,15 +322,15 @@ class Backward:
         arrays[f"k{index}"] = _array(constant.value)
         if constant.partner is not None:
             arrays[f"k{index}.partner"] = _array(constant.partner)
-        beside = graph.walk([constant.beside], 200) if constant.beside is not None else []
-        near = set(beside)
         return {
             "role": constant.role,
             "sign": constant.sign,
             "shape": list(constant.value.shape),
             "terms": _terms_with(pending.reading, constant.node),
-            "calls": [i for i, call in enumerate(pending.calls) if call.node in near],
-            "log_probs": [i for i, s in enumerate(pending.scores) if not isinstance(s.node, list) and s.node in near],
+            "calls": [i for i, call in enumerate(pending.calls) if call.node in constant.near],
+            "log_probs": [
+                i for i, s in enumerate(pending.scores) if not isinstance(s.node, list) and s.node in constant.near
+            ],
         }
 
     def _transitions(self, arrays: dict[str, Any], rows: Any) -> None:

@@ -4,7 +4,7 @@ A call is kept by what it was given and what it answered. *Entry* is the input t
 value head of a network is called on features, but what identifies its rows is the observation that the first module got.
 
     silent calls   without a gradient: the policy acting, values of a rollout, a target network. Numbers are kept.
-    graded calls   with one: they end in a loss. Their graph node is kept too, so that the loss can be read against it.
+    graded calls   with one: they end in a loss. The number of their graph node is kept too, so that they are found in it.
     scores         log_prob, entropy and sample of torch.distributions
 
 Outside of windows the original functions are in their places and nothing of this runs. A script that uses torch.compile
@@ -17,6 +17,7 @@ import threading
 import weakref
 from typing import Any
 
+from . import graph
 from .identity import flat_rows, identities
 from .patches import Patches, leave_no_trace, with_subclasses
 from .session import Session, sense
@@ -27,7 +28,7 @@ INNER_NUMBERS = 8_192
 SILENT_BYTES = 32_000_000
 GRADED_CALLS = 4_096
 GRADED_NUMBERS = 8_000_000
-"""Numbers that the graphs behind kept calls may hold, by a rough count of layers' outputs; the oldest are let go."""
+"""Numbers that kept calls were given and answered; the oldest are let go."""
 LATENTS = 64
 STEPS_A_CALL_WAITS = 3
 SILENT_PER_LOSS = 24
@@ -74,6 +75,7 @@ class Call:
         """The module's own input, kept for graded calls of modules that can be asked again without effect."""
         self.output = output
         self.node = node
+        """Its number (graph.number_of)."""
         self.time = time
         self.update = update
 
@@ -89,6 +91,7 @@ class Score:
         self.value = value
         self.result = result
         self.node = node
+        """Its number, or None without a gradient; a list of them where many scores were merged."""
         self.time = time
         self.update = update
 
@@ -112,7 +115,6 @@ class Calls:
         self.silent_bytes = 0
         self.silent_dropped = 0
         self.scores: list[Score] = []
-        self.widths: dict[int, tuple[Any, int]] = {}
         torch = session.torch
         self.original_call = vars(torch.nn.Module).get("__call__")
         self.is_compiling = standing_aside(torch)
@@ -201,7 +203,7 @@ class Calls:
         oldest = self.session.updates - STEPS_A_CALL_WAITS
         if self.graded and self.graded[0].update <= oldest:
             self.graded = [call for call in self.graded if call.update > oldest]
-            self.graded_numbers = sum(self._numbers_behind(call) for call in self.graded)
+            self.graded_numbers = sum(_numbers(call) for call in self.graded)
         if any(score.node is not None for score in self.scores):
             self.scores = [score for score in self.scores if score.node is None or score.update > oldest]
 
@@ -259,12 +261,11 @@ class Calls:
         most = INNER_NUMBERS if depth else OUTPUT_NUMBERS
         if output.numel() > most or output.dim() == 0 or not output.is_floating_point():
             return
-        given = arguments[0] if arguments and torch.is_tensor(arguments[0]) else None
         if output.requires_grad:
             if session.inspecting or session.early:
-                self._keep_graded(
-                    Call(module, entry, given, output.detach(), output.grad_fn, session.env_steps, session.updates)
-                )
+                given = arguments[0].detach() if arguments and torch.is_tensor(arguments[0]) else None
+                node = graph.number_of(output.grad_fn)
+                self._keep_graded(Call(module, entry, given, output.detach(), node, session.env_steps, session.updates))
         elif self.silent_bytes < SILENT_BYTES:
             kept = output.detach().float().cpu().numpy().copy()
             entry.rows(session.numpy)
@@ -275,20 +276,9 @@ class Calls:
 
     def _keep_graded(self, call: Call) -> None:
         self.graded.append(call)
-        self.graded_numbers += self._numbers_behind(call)
+        self.graded_numbers += _numbers(call)
         while len(self.graded) > GRADED_CALLS or (self.graded_numbers > GRADED_NUMBERS and len(self.graded) > 16):
-            self.graded_numbers -= self._numbers_behind(self.graded.pop(0))
-
-    def _numbers_behind(self, call: Call) -> int:
-        module = call.module()
-        if module is None:
-            return 0
-        known = self.widths.get(id(module))
-        if known is None or known[0]() is not module:
-            width = sum(int(p.shape[0]) for p in module.parameters() if p.dim() > 0)
-            known = self.widths[id(module)] = (weakref.ref(module), width)
-        rows = call.output.shape[0] if call.output.dim() > 1 else 1
-        return known[1] * rows
+            self.graded_numbers -= _numbers(self.graded.pop(0))
 
     # ------------------------------------------------------------------ distributions
 
@@ -333,7 +323,7 @@ class Calls:
                 self.entry,
                 None if value is None or value.numel() > OUTPUT_NUMBERS else value.detach(),
                 answer.detach(),
-                answer.grad_fn,
+                graph.number_of(answer.grad_fn),
                 session.env_steps,
                 session.updates,
             )
@@ -394,6 +384,10 @@ class Calls:
             name = f"{self.session.names.of_module(module)}/{output.shape[1]}"
             found.setdefault(name, []).append((call, output))
         return found
+
+
+def _numbers(call: Call) -> int:
+    return int(call.output.numel()) + (0 if call.given is None else int(call.given.numel()))
 
 
 def _first_tensor(torch: Any, values: Any) -> Any:

@@ -79,6 +79,10 @@ class Stream:
         self.last_rows: Any = None
         """Identities of the observations that the script holds now, while transitions are kept."""
         self.last_observation: Any = None
+        """The observation itself, until the next step or the environment's end: a window may begin with it."""
+
+    def let_go(self, environment: Any) -> None:
+        self.last_observation = None
 
 
 class Environments:
@@ -367,7 +371,7 @@ class Environments:
         self.met_so_far += 1
         mode = _autoreset(environment, sb3)
         stream.next_step_autoreset = mode == "next_step"
-        self.streams[id(environment)] = (weakref.ref(environment), stream)
+        self.streams[id(environment)] = (weakref.ref(environment, stream.let_go), stream)
         spec = getattr(environment, "spec", None) or getattr(
             next(iter(getattr(environment, "envs", ())), None), "spec", None
         )

@@ -8,15 +8,20 @@ A graph is walked from the loss to the parameters, before the backward pass free
     ratios      exp(log-probability - constant): the probability ratio, exactly as the loss used it
     gathers     log-softmax read at an index: log-probabilities that no distribution object computed
 
+A node holds the graph behind it, and with it the weights; whoever keeps one longer than the script does keeps them in
+memory. So nodes are remembered by their numbers, and a reading lets its nodes go before the engine runs.
+
 What a constant *means* is not decided here: each comes with the place where it was found, and the judge fits definitions.
 Saved tensors may have been freed or changed in place; each is read under guard, detached and copied at once.
 """
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any
 
 NODES_WALKED = 20_000
+NODES_BESIDE = 200
 STRUCTURE = 40
 """Names of nodes kept of each term, breadth first."""
 NUMBERS_PER_CONSTANT = 65_536
@@ -50,6 +55,7 @@ class Term:
         self.shape = shape_of(node, 0)
         self.nodes: list[Any] = []
         self.members: set[Any] = set()
+        """Their numbers."""
         self.structure: list[str] = []
 
 
@@ -58,10 +64,12 @@ class Constant:
         self.role = role
         """target, difference (prediction - target, or the reverse where sign is -1), weight, ratio, index, label."""
         self.value = value
-        self.node = node
+        self.node = number_of(node)
         """Where it was found."""
-        self.beside = beside
-        """The node of the operand that has a gradient."""
+        self.beside: str | None = None if beside is None else beside.name()
+        """The operand that has a gradient."""
+        self.near = {number_of(other) for other in walk([beside], NODES_BESIDE)}
+        """Numbers of its node and of those behind it."""
         self.partner = partner
         """That operand's value, where the graph kept it."""
         self.sign = sign
@@ -70,7 +78,8 @@ class Constant:
 class Reading:
     def __init__(self) -> None:
         self.nodes: list[Any] = []
-        self.members: dict[Any, int] = {}
+        self.members: dict[Any, Any] = {}
+        """Number -> node."""
         self.parameters: list[Any] = []
         self.terms: list[Term] = []
         self.constants: list[Constant] = []
@@ -79,9 +88,16 @@ class Reading:
         """Regressions whose target has a gradient too."""
         self.clips: list[list[float | None]] = []
         self.gathers: list[Any] = []
+        """Numbers of nodes."""
         self.values = True
         self.truncated = False
         self.compiled = False
+
+    def let_go(self) -> None:
+        """Of the graph; numbers, names and copies stay."""
+        self.nodes, self.members, self.parameters, self.both_sides = [], {}, [], []
+        for term in self.terms:
+            term.node, term.nodes = None, []
 
 
 def read(torch: Any, roots: list[Any], values: bool = True) -> Reading:
@@ -90,16 +106,24 @@ def read(torch: Any, roots: list[Any], values: bool = True) -> Reading:
     reading.values = values
     reading.nodes = walk(roots, NODES_WALKED)
     reading.truncated = len(reading.nodes) >= NODES_WALKED
-    reading.members = {node: position for position, node in enumerate(reading.nodes)}
+    reading.members = {number_of(node): node for node in reading.nodes}
     for node in reading.nodes:
         _look_at(torch, node, reading)
     for root in roots:
         _split(torch, root, 1.0, [], reading.terms, 0, values)
     for term in reading.terms[:16]:
         term.nodes = walk([term.node], NODES_WALKED)
-        term.members = set(term.nodes)
+        term.members = {number_of(node) for node in term.nodes}
         term.structure = [node.name() for node in term.nodes[:STRUCTURE]]
     return reading
+
+
+def number_of(node: Any) -> Any:
+    """Tells a node from all others without holding it: autograd counts them, in each thread for itself."""
+    try:
+        return None if node is None else (get_ident(), node._sequence_nr())
+    except AttributeError:  # torch before 2.1
+        return node
 
 
 def walk(roots: list[Any], most: int) -> list[Any]:
@@ -179,7 +203,7 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
         limits = [saved(node, "min"), saved(node, "max")]
         reading.clips.append([float(v) if isinstance(v, (int, float)) else _one(torch, v) for v in limits])
     elif name == "GatherBackward0":
-        reading.gathers.append(node)
+        reading.gathers.append(number_of(node))
         _keep(torch, reading, "index", saved(node, "index"), node, _operand(node, 0))
     elif name in ("NllLossBackward0", "NllLoss2DBackward0"):
         _keep(torch, reading, "label", saved(node, "target"), node, _operand(node, 0))

@@ -1,5 +1,7 @@
 """What is read off a loss's graph: terms with their signs, constants, broadcasts, reached parameters."""
 
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -123,3 +125,16 @@ def test_a_huge_graph_is_cut_off_and_says_so(network, monkeypatch):
     for _ in range(200):
         x = x * 1.001
     assert read(x).truncated
+
+
+def test_a_reading_that_has_let_go_keeps_no_weight_and_still_knows_its_nodes():
+    weight = torch.ones(3, requires_grad=True)
+    output = weight * 2
+    number = graph.number_of(output.grad_fn)
+    reading = read(F.mse_loss(output, torch.zeros(3)))
+    alive = weakref.ref(weight)
+    reading.let_go()
+    del weight, output
+    assert alive() is None
+    assert number in reading.terms[0].members
+    assert number in reading.constants[0].near
