@@ -59,7 +59,6 @@ def other(*words: str, **expected) -> Case:
 
 
 OPEN = {
-    "modes": "functions of a mode or a tensor subclass that the script made are called for our reading too",
     "prickly objects": "attributes of the script's objects are asked for, and say so if they count it",
 }
 """Differences that are known and still there."""

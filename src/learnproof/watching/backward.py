@@ -17,9 +17,10 @@ from __future__ import annotations
 from typing import Any
 
 from . import graph
-from .calls import SILENT_PER_LOSS, Call, Calls, Joined, Score, standing_aside
+from .calls import SILENT_PER_LOSS, Call, Calls, Joined, Score
+from .modes import standing_aside
 from .patches import Patches, leave_no_trace
-from .session import Session, sense
+from .session import Session, reading, sense
 
 CALLS_PER_LOSS = 12
 SCORES_PER_LOSS = 8
@@ -111,7 +112,7 @@ class Backward:
 
         return run
 
-    @sense("loss")
+    @reading("loss")
     def keep_loss(self, outputs: Any) -> None:
         first = _roots(self.session.torch, outputs)[:1]
         keep = first and first[0].numel() == 1
@@ -119,7 +120,7 @@ class Backward:
 
     # ------------------------------------------------------------------ before the engine runs
 
-    @sense("graph")
+    @reading("graph")
     def read(self, outputs: Any, options: Any) -> Pending | None:
         session, torch = self.session, self.session.torch
         if session.numpy is None:
@@ -233,6 +234,7 @@ class Backward:
     def _probe(self, pending: Pending, key: str, node: Any) -> None:
         gradients = pending.gradients
 
+        @reading("graph")
         def caught(grad_inputs: Any, grad_outputs: Any) -> None:
             gradient = grad_outputs[0] if grad_outputs else None
             if gradient is not None and gradient.numel() <= graph.NUMBERS_PER_CONSTANT:
@@ -255,7 +257,7 @@ class Backward:
         self.session.senses["calls"].forget_graded()
         self.session.senses["optimizers"].last_loss = None
 
-    @sense("loss")
+    @reading("loss")
     def _write_all(self) -> None:
         for pending in self.pending:
             self._write(pending)
@@ -344,7 +346,7 @@ class Backward:
         for name, column in environments.transitions.taken(numbers[known]).items():
             arrays["t." + name] = column
 
-    @sense("asking again")
+    @reading("asking again")
     def _ask_again(self, module: Any, given: Any) -> Any:
         """The module's answer after the step; only where asking leaves no trace."""
         if module is None or given is None or not self._pure(module):
@@ -377,6 +379,8 @@ class Backward:
             if getattr(inner, "inplace", False) or getattr(inner, "max_norm", None) is not None:
                 return False
             if inner._forward_hooks or inner._forward_pre_hooks or inner._backward_hooks:
+                return False
+            if any(p is not None and type(p) is not torch.nn.Parameter for p in inner._parameters.values()):
                 return False
         return True
 

@@ -19,8 +19,9 @@ from typing import Any
 
 from . import graph
 from .identity import flat_rows, identities
+from .modes import standing_aside
 from .patches import Patches, leave_no_trace, with_subclasses
-from .session import Session, sense
+from .session import Session, reading
 
 OUTPUT_NUMBERS = 65_536
 INNER_NUMBERS = 8_192
@@ -231,7 +232,7 @@ class Calls:
 
         return __call__
 
-    @sense("calls")
+    @reading("calls")
     def enter(self, arguments: Any, options: Any) -> None:
         tensor = _first_tensor(self.session.torch, (*arguments, *options.values()))
         if tensor is None:
@@ -243,7 +244,7 @@ class Calls:
         else:
             self.entry = Entry(tensor.detach())
 
-    @sense("calls")
+    @reading("calls")
     def called(self, module: Any, arguments: Any, answer: Any, depth: int) -> None:
         torch, session = self.session.torch, self.session
         outputs = _tensors(torch, answer)
@@ -308,7 +309,7 @@ class Calls:
 
         return make
 
-    @sense("distributions")
+    @reading("distributions")
     def scored(self, distribution: Any, what: str, arguments: Any, answer: Any) -> None:
         torch, session = self.session.torch, self.session
         if not torch.is_tensor(answer) or answer.numel() > OUTPUT_NUMBERS:
@@ -346,7 +347,7 @@ class Calls:
             found.append(call)
         return found[::-1]
 
-    @sense("calls")
+    @reading("calls")
     def _write_silent(self) -> None:
         """The window's silent calls, module by module: when, on which rows, with which answer."""
         session, numpy = self.session, self.session.numpy
@@ -399,28 +400,6 @@ def _first_tensor(torch: Any, values: Any) -> Any:
             if inner and all(len(item) == len(inner[0]) for item in inner):
                 return torch.cat([item.detach().reshape(len(item), -1).float() for item in inner], dim=1)
     return None
-
-
-def standing_aside(torch: Any) -> Any:
-    """Whether somebody is recording what torch does: a compiler, a tracer, a mode that counts operations."""
-    compiler = getattr(torch, "compiler", None)
-    is_compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
-    is_tracing = getattr(torch._C, "_is_tracing", None) or (lambda: False)
-    dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", None) or (lambda: 0)
-    function_modes = getattr(torch._C, "_len_torch_function_stack", None) or (lambda: 0)
-
-    def look() -> bool:
-        if is_compiling():
-            return True
-        return bool(is_tracing() or dispatch_modes() or (function_modes() and _counting_mode(torch)))
-
-    return look
-
-
-def _counting_mode(torch: Any) -> bool:
-    """A default device is a mode too, and a harmless one."""
-    modes = torch.overrides._get_current_function_mode_stack()
-    return any(type(mode).__name__ != "DeviceContext" for mode in modes)
 
 
 def _tensors(torch: Any, answer: Any) -> list[Any]:

@@ -21,7 +21,7 @@ from typing import Any
 from .forms import in_the_form_of
 from .identity import flat_rows, identities
 from .patches import Patches, leave_no_trace, with_subclasses
-from .session import Session, sense
+from .session import Session, reading, sense
 from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT, Transitions
 
 EPISODES_TOLD = 20_000
@@ -196,7 +196,7 @@ class Environments:
 
     # ------------------------------------------------------------------ what happened
 
-    @sense("environments")
+    @reading("environments")
     def was_reset(self, environment: Any, answer: Any) -> None:
         stream = self._stream(environment)
         for copy in range(stream.copies):
@@ -209,6 +209,8 @@ class Environments:
         session = self.session
         stream = self._stream(environment)
         observation, reward, terminated, truncated, info = _parts(answer, stream.form)
+        if hasattr(type(reward), "detach"):
+            reward, terminated, truncated = self._arrays(reward, terminated, truncated)
         session.env_steps += 1
         session.cycle_steps += 1
         stream.steps += 1
@@ -217,7 +219,7 @@ class Environments:
             self._count_vector(stream, reward, terminated, truncated)
         else:
             resets = None
-            stream.returns[0] += float(reward.detach() if hasattr(reward, "detach") else reward)
+            stream.returns[0] += float(reward)
             stream.lengths[0] += 1
             if terminated or truncated:
                 self._episode(stream, 0, bool(terminated))
@@ -226,6 +228,10 @@ class Environments:
             self._keep(stream, observation, action, reward, terminated, truncated, info, resets)
         else:
             stream.last_rows = None
+
+    @reading("environments")
+    def _arrays(self, *values: Any) -> list[Any]:
+        return [_array(value) for value in values]
 
     def _count_vector(self, stream: Stream, reward: Any, terminated: Any, truncated: Any) -> None:
         rewards, returns, lengths = reward.tolist(), stream.returns, stream.lengths
@@ -265,7 +271,7 @@ class Environments:
     def _keeping(self) -> bool:
         return self.session.numpy is not None and (self.session.window or not self.session.long_lately)
 
-    @sense("transitions")
+    @reading("transitions")
     def begin_keeping(self, environment: Any) -> None:
         """Before the first step of a window: identify what the script holds, while it is still there."""
         stream = self._stream(environment)
@@ -276,7 +282,7 @@ class Environments:
         rows = flat_rows(self.session.numpy, observation, stream.copies if stream.vector else None)
         return None if rows is None else identities(self.session.numpy, rows)
 
-    @sense("transitions")
+    @reading("transitions")
     def _keep(
         self,
         stream: Stream,
@@ -408,6 +414,14 @@ def _parts(answer: Any, form: str) -> tuple[Any, Any, Any, Any, Any]:
         truncated = bool(info.get("TimeLimit.truncated", False)) if isinstance(info, dict) else False
         return observation, reward, bool(done) and not truncated, truncated, info
     return answer  # type: ignore[no-any-return]
+
+
+def _array(value: Any) -> Any:
+    """The numbers of a tensor; anything else as it is."""
+    if not hasattr(type(value), "detach"):
+        return value
+    value = value.detach().cpu()
+    return (value.double() if value.is_floating_point() else value).numpy()
 
 
 def _autoreset(environment: Any, sb3: bool) -> str | None:

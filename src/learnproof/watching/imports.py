@@ -49,9 +49,10 @@ def _attach(session: Session, name: str, attach: Callable[[Session], None]) -> N
 
 
 def _attach_torch(session: Session) -> None:
-    from . import backward, calls, lineage, optimizers
+    from . import backward, calls, lineage, modes, optimizers
 
     session.torch = sys.modules["torch"]
+    session.unseen = modes.unseen(session.torch)
     try:
         import numpy
 

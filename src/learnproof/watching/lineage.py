@@ -15,7 +15,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from .session import Session, sense
+from .session import Session, reading, sense
 
 NUMBERS = 8
 MOVES_TOLD = 64
@@ -125,7 +125,7 @@ class Lineage:
         follower.now = now
         follower.last_move = session.updates
 
-    @sense("lineage")
+    @reading("lineage")
     def _look_for_pairs(self) -> None:
         session = self.session
         optimizers = session.senses["optimizers"]

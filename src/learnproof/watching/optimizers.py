@@ -16,7 +16,7 @@ import weakref
 from typing import Any
 
 from .patches import Patches, leave_no_trace
-from .session import Session, sense
+from .session import Session, reading, sense
 
 NUMBERS_PER_TENSOR = 16_384
 NUMBERS_IN_ALL = 4_000_000
@@ -271,7 +271,7 @@ class Optimizers:
                 follower.after_step()
         session.update_done()
 
-    @sense("steps")
+    @reading("steps")
     def _measure_before(self, optimizer: Any, known: Known) -> None:
         session, torch = self.session, self.session.torch
         self.tell_optimizers()
@@ -305,7 +305,7 @@ class Optimizers:
         measured.body = body
         self.measured = measured
 
-    @sense("steps")
+    @reading("steps")
     def _measure_after(self) -> None:
         measured, torch = self.measured, self.session.torch
         if measured is None:

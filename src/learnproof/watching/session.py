@@ -2,6 +2,7 @@
 
     session.say(kind, ...)        one event
     @sense("graph")               a function that sees: its errors are counted, never raised, and too many of them shut it
+    @reading("graph")             the same for one that reads tensors: nobody who counts what torch does counts it
     session.cycle_begins()        environment steps have begun after updates: the moment to open or close a window
 
 What is kept in memory, at most: 65,536 transitions of about 100 bytes (transitions.py), the calls of one window up to
@@ -10,6 +11,7 @@ What is kept in memory, at most: 65,536 transitions of about 100 bytes (transiti
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -39,6 +41,8 @@ class Session:
         self.names = Names()
         self.lock = threading.RLock()
         self.torch: Any = None
+        self.unseen: Callable[[], Any] = contextlib.nullcontext
+        """Makes contexts for reading tensors (modes.py)."""
         self.saved_can_be_read = True
         """False once the script packs what autograd saves: unpacking would run its code."""
         self.numpy: Any = None
@@ -204,7 +208,7 @@ class Session:
             for name, sense in self.senses.items():
                 words = getattr(sense, "last_words", None)
                 if words is not None:
-                    guarded(name, words)()
+                    guarded(name, words, reads=True)()
             self._say_what_was_absent()
             if self.started:
                 self.say("watched", last=True, **self.totals())
@@ -231,7 +235,7 @@ class Session:
         }  # fmt: skip
 
 
-def guarded(name: str, function: F) -> F:
+def guarded(name: str, function: F, reads: bool = False) -> F:
     """`function` under the rule of a sense: it may fail, and nobody but the evidence hears of it."""
 
     @functools.wraps(function)
@@ -240,7 +244,10 @@ def guarded(name: str, function: F) -> F:
         if session is None or name in session.shut:
             return None
         try:
-            return function(*arguments, **options)
+            if not reads:
+                return function(*arguments, **options)
+            with session.unseen():
+                return function(*arguments, **options)
         except Exception as error:
             _failed(session, name, error)
             return None
@@ -250,6 +257,10 @@ def guarded(name: str, function: F) -> F:
 
 def sense(name: str) -> Callable[[F], F]:
     return lambda function: guarded(name, function)
+
+
+def reading(name: str) -> Callable[[F], F]:
+    return lambda function: guarded(name, function, reads=True)
 
 
 def _failed(session: Session, name: str, error: Exception) -> None:
@@ -289,7 +300,7 @@ def in_forked_child() -> None:
     parent.close_window()
     parent.writer.file = None  # the descriptor stays the parent's
     child = Session(parent.folder)
-    child.torch, child.numpy, child.senses = parent.torch, parent.numpy, {}
+    child.torch, child.unseen, child.numpy, child.senses = parent.torch, parent.unseen, parent.numpy, {}
     CURRENT = child
     for sense_ in parent.senses.values():
         sense_.move_to(child)
