@@ -6,7 +6,8 @@ need not be installed there. It is written for Python 3.9 and later, and tried o
 
 Three rules hold everywhere:
 
-    nothing is changed    no random number is drawn, no gradient touched, no forward pass repeated that could have an effect
+    nothing is changed    no random number is drawn, no gradient touched, no forward pass repeated that could have an effect,
+                          no object of the script asked what it would have to compute, or kept when the script lets it go
     nothing is raised     a sense that fails is written down as not seen, and after a few failures is shut
     nothing grows         every list, file and picture of the past has a bound (session.py lists them)
 
@@ -14,7 +15,7 @@ How it sees, from the cheapest:
 
     optimizers.py     every step, clearing and scheduler step is counted; some are measured
     lineage.py        networks that follow others: eight numbers of each are read at every step
-    environments.py   every step of the outermost environment: returns, lengths, ends
+    environments.py   every step of the outermost environment: returns, lengths, ends; transitions.py remembers them
     backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates
     calls.py          calls of modules and distributions, only while a window is open
     plan.py           when windows open: by counts of cycles and updates, never by the clock

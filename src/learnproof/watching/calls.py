@@ -18,6 +18,7 @@ import weakref
 from typing import Any
 
 from . import graph
+from .glances import held, is_a
 from .identity import flat_rows, identities
 from .modes import standing_aside
 from .patches import Patches, leave_no_trace, with_subclasses
@@ -264,7 +265,7 @@ class Calls:
             return
         if output.requires_grad:
             if session.inspecting or session.early:
-                given = arguments[0].detach() if arguments and torch.is_tensor(arguments[0]) else None
+                given = arguments[0].detach() if arguments and is_a(arguments[0], torch.Tensor) else None
                 node = graph.number_of(output.grad_fn)
                 self._keep_graded(Call(module, entry, given, output.detach(), node, session.env_steps, session.updates))
         elif self.silent_bytes < SILENT_BYTES:
@@ -312,9 +313,9 @@ class Calls:
     @reading("distributions")
     def scored(self, distribution: Any, what: str, arguments: Any, answer: Any) -> None:
         torch, session = self.session.torch, self.session
-        if not torch.is_tensor(answer) or answer.numel() > OUTPUT_NUMBERS:
+        if not is_a(answer, torch.Tensor) or answer.numel() > OUTPUT_NUMBERS:
             return
-        value = arguments[0] if what == "log_prob" and arguments and torch.is_tensor(arguments[0]) else None
+        value = arguments[0] if what == "log_prob" and arguments and is_a(arguments[0], torch.Tensor) else None
         if answer.requires_grad and not (session.inspecting or session.early):
             return
         self.scores.append(
@@ -393,19 +394,19 @@ def _numbers(call: Call) -> int:
 
 def _first_tensor(torch: Any, values: Any) -> Any:
     for value in values:
-        if torch.is_tensor(value):
+        if is_a(value, torch.Tensor):
             return value
-        if isinstance(value, dict):
-            inner = [item for item in value.values() if torch.is_tensor(item)]
+        if is_a(value, dict):
+            inner = [item for item in dict.values(value) if is_a(item, torch.Tensor)]
             if inner and all(len(item) == len(inner[0]) for item in inner):
                 return torch.cat([item.detach().reshape(len(item), -1).float() for item in inner], dim=1)
     return None
 
 
 def _tensors(torch: Any, answer: Any) -> list[Any]:
-    if torch.is_tensor(answer):
+    if is_a(answer, torch.Tensor):
         return [answer]
-    if isinstance(answer, (tuple, list)):
-        return [item for item in answer if torch.is_tensor(item)]
-    logits = getattr(answer, "logits", None)
-    return [logits] if torch.is_tensor(logits) else []
+    if is_a(answer, (tuple, list)):
+        return [item for item in answer if is_a(item, torch.Tensor)]
+    logits = held(answer, "logits")
+    return [logits] if is_a(logits, torch.Tensor) else []

@@ -19,6 +19,7 @@ import weakref
 from typing import Any
 
 from .forms import in_the_form_of
+from .glances import asked, is_a
 from .identity import flat_rows, identities
 from .patches import Patches, leave_no_trace, with_subclasses
 from .session import Session, reading, sense
@@ -201,7 +202,7 @@ class Environments:
         stream = self._stream(environment)
         for copy in range(stream.copies):
             stream.returns[copy], stream.lengths[copy], stream.ended[copy] = 0.0, 0, False
-        stream.last_observation = answer[0] if isinstance(answer, tuple) and len(answer) == 2 else answer
+        stream.last_observation = answer[0] if is_a(answer, tuple) and len(answer) == 2 else answer
         stream.last_rows = self._rows(stream.last_observation, stream) if self._keeping() else None
 
     @sense("environments")
@@ -323,7 +324,7 @@ class Environments:
         final = numpy.zeros(stream.copies, numpy.uint64)
         if stream.form == "sb3":
             hidden: Any = [entry.get("terminal_observation") for entry in info]
-        elif stream.vector and isinstance(info, dict):
+        elif stream.vector and is_a(info, dict):
             hidden = info.get("final_obs", info.get("final_observation"))
         else:
             return final
@@ -367,31 +368,29 @@ class Environments:
         return self._meet(environment)
 
     def _meet(self, environment: Any) -> Stream:
-        vector = hasattr(environment, "num_envs")
+        copies = asked(environment, "num_envs", even_if_computed=True)  # without it, no vector could be counted
+        vector = copies is not None
         sb3 = any(
             kind.__module__.startswith("stable_baselines3.") and kind.__name__ == "VecEnv"
             for kind in type(environment).__mro__
         )
-        copies = int(environment.num_envs) if vector else 1
-        stream = Stream(self.met_so_far, copies, vector, "sb3" if sb3 else "gymnasium")
+        stream = Stream(self.met_so_far, int(copies) if vector else 1, vector, "sb3" if sb3 else "gymnasium")
         self.met_so_far += 1
-        mode = _autoreset(environment, sb3)
+        mode = _autoreset(environment, sb3) if vector else None
         stream.next_step_autoreset = mode == "next_step"
         self.streams[id(environment)] = (weakref.ref(environment, stream.let_go), stream)
-        spec = getattr(environment, "spec", None) or getattr(
-            next(iter(getattr(environment, "envs", ())), None), "spec", None
-        )
+        spec = asked(environment, "spec") or asked(next(iter(asked(environment, "envs") or ()), None), "spec")
         self.session.say(
             "environment",
             index=stream.index,
             kind=type(environment).__name__,
             id=None if spec is None else str(getattr(spec, "id", "")),
-            copies=copies,
+            copies=stream.copies,
             vector=vector,
             form=stream.form,
             autoreset=mode,
-            observation_space=str(getattr(environment, "observation_space", None))[:300],
-            action_space=str(getattr(environment, "action_space", None))[:300],
+            observation_space=str(asked(environment, "observation_space"))[:300],
+            action_space=str(asked(environment, "action_space"))[:300],
         )
         return stream
 
@@ -411,7 +410,7 @@ def _parts(answer: Any, form: str) -> tuple[Any, Any, Any, Any, Any]:
         return observation, reward, done & ~cut, cut, infos
     if len(answer) == 4:  # the form before Gymnasium
         observation, reward, done, info = answer
-        truncated = bool(info.get("TimeLimit.truncated", False)) if isinstance(info, dict) else False
+        truncated = bool(info.get("TimeLimit.truncated", False)) if is_a(info, dict) else False
         return observation, reward, bool(done) and not truncated, truncated, info
     return answer  # type: ignore[no-any-return]
 
@@ -425,11 +424,9 @@ def _array(value: Any) -> Any:
 
 
 def _autoreset(environment: Any, sb3: bool) -> str | None:
-    if not hasattr(environment, "num_envs"):
-        return None
     if sb3:
         return "same_step"
-    metadata = getattr(environment, "metadata", None) or {}
+    metadata = asked(environment, "metadata") or {}
     mode = metadata.get("autoreset_mode")
     text = str(getattr(mode, "value", mode)).lower()
     for name in ("next_step", "same_step", "disabled"):

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from .glances import is_a
+
 LONGEST_ROW = 1_024
 _multipliers: dict[int, Any] = {}
 
 
 def flat_rows(numpy: Any, value: Any, rows: int | None) -> Any:
     """float32 [rows, numbers] of an array-like; None where it has no such form. `rows` None means a single row."""
-    if isinstance(value, dict) or (isinstance(value, tuple) and not all(isinstance(v, (int, float)) for v in value)):
-        parts = value.values() if isinstance(value, dict) else value
+    if is_a(value, dict) or (is_a(value, tuple) and not all(is_a(v, (int, float)) for v in value)):
+        parts = value.values() if is_a(value, dict) else value
         flat = [flat_rows(numpy, part, rows) for part in parts]
         return None if any(part is None for part in flat) else numpy.concatenate(flat, axis=1)
-    if hasattr(value, "detach"):
+    if hasattr(type(value), "detach"):
         value = value.detach().cpu().numpy()
     try:
         array = numpy.asarray(value)

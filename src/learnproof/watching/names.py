@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .glances import attributes, is_a
+
 MODULES_KEPT = 20_000
 """References to modules; past it the dead ones are swept out."""
 
@@ -82,8 +84,8 @@ class Names:
 
     def learn(self, torch: Any) -> None:
         """Look for modules and tensors in the code that is calling, and name all parameters that are new."""
-        for thing in self._look_into_frames(lambda value: isinstance(value, (torch.nn.Module, torch.Tensor))):
-            if isinstance(thing, torch.nn.Module):
+        for thing in self._look_into_frames(lambda value: is_a(value, (torch.nn.Module, torch.Tensor))):
+            if is_a(thing, torch.nn.Module):
                 self.module_found(thing)
         self.name_parameters()
 
@@ -124,10 +126,9 @@ def _strangers_frames(depth: int) -> Iterator[Any]:
 def _spaces(frame: Any) -> Iterator[dict[str, Any]]:
     local = frame.f_locals
     yield local
-    attributes = getattr(local.get("self"), "__dict__", None)
-    if isinstance(attributes, dict):
-        yield attributes
-        modules = attributes.get("_modules")
-        if isinstance(modules, dict):
-            yield modules
+    own = attributes(local.get("self"))
+    yield own
+    modules = own.get("_modules")
+    if modules is not None and is_a(modules, dict):
+        yield modules
     yield frame.f_globals

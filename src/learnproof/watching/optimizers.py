@@ -15,6 +15,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from .glances import is_a
 from .patches import Patches, leave_no_trace
 from .session import Session, reading, sense
 
@@ -373,10 +374,10 @@ def _chosen(count: int, most: int) -> list[int]:
 
 
 def _number(value: Any) -> float | None:
-    if isinstance(value, bool):
+    if is_a(value, bool):
         return None
-    if isinstance(value, (int, float)):
+    if is_a(value, (int, float)):
         return float(value)
-    if hasattr(value, "numel") and value.numel() == 1:
+    if hasattr(type(value), "numel") and value.numel() == 1:
         return float(value.detach())
     return None
