@@ -253,10 +253,11 @@ class Calls:
         if not outputs or entry is None:
             return
         if depth == 0:
-            if len(self.latents) > LATENTS:
-                self.latents = {}
             for output in outputs:
+                self.latents.pop(id(output), None)  # the latest stand last
                 self.latents[id(output)] = (weakref.ref(output), entry)
+            while len(self.latents) > LATENTS:
+                del self.latents[next(iter(self.latents))]
         output = outputs[0]
         if depth and not (output.dim() > 1 and output.shape[-1] == 1) and not module._modules:
             return
