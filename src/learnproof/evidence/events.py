@@ -173,6 +173,8 @@ class Inspection(Event):
     marked: Literal["declared", "inferred"] = "declared"
     parameters: dict[str, list[float]] = field(default_factory=dict)
     """For a gradient step: parameter name -> [gradient norm, weight norm, norm of the step]."""
+    modules: list[dict[str, Any]] = field(default_factory=list)
+    """For the calls of a watched window: which module the arrays m<i>.* are of."""
 
 
 @dataclass(frozen=True, kw_only=True)

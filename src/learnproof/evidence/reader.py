@@ -38,7 +38,7 @@ from .events import (
     Update,
     revive,
 )
-from .watched import WATCHED_EVENTS
+from .watched import WATCHED_EVENTS, LossSeen
 
 Array = np.ndarray[Any, Any]
 E = TypeVar("E", bound=Event)
@@ -96,6 +96,8 @@ class Evidence:
     folder: Path | None = None
     held: dict[int, dict[str, Array]] = field(default_factory=dict)
     """Batches held in memory instead of in files, by position in `inspections` (tests, live judging)."""
+    derived: dict[type[Any], Any] = field(default_factory=dict, repr=False, compare=False)
+    """What readers worked out from it, kept so that it is worked out once; forgotten when an event is added."""
 
     @classmethod
     def read(cls, folder: Path) -> Evidence:
@@ -115,11 +117,17 @@ class Evidence:
                 evidence.add(dataclasses.replace(event, process=number))
         return evidence
 
+    @property
+    def of_watcher(self) -> bool:
+        """Whether a watcher wrote it: then roles are inferred, and the checks of watched loops apply."""
+        return self.run.producer == "watch"
+
     def of(self, kind: type[E]) -> list[E]:
         """All events of a kind that only a watcher writes."""
         return self.others.get(kind, [])
 
     def add(self, event: Event) -> None:
+        self.derived.clear()
         match event:
             case Episode():
                 self.episodes.append(event)
@@ -153,6 +161,12 @@ class Evidence:
                 yield Sample(event, self.held[position])
             elif event.file is not None and self.folder is not None:
                 yield Sample(event, read_sample(self.folder / "samples", event.file, event.sha256))
+
+    def arrays_of(self, event: LossSeen) -> dict[str, Array]:
+        """The batch of a loss that a watcher read; empty where it was not kept."""
+        if event.file is None or self.folder is None:
+            return {}
+        return read_sample(self.folder / "samples", event.file, event.sha256)
 
 
 def read_events(path: Path) -> Iterator[Event]:

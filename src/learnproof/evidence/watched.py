@@ -7,7 +7,7 @@
     *_totals, watched                              last words: counts over the whole run
 
 The batch of a `loss` has tensors named by place (watching/backward.py): c<i>.* for graded calls, n<i>.* for silent ones,
-p<i>.* for log-probabilities, k<i> for constants, t.* for transitions. All of it is inferred, none declared.
+s<i>.* and p<i>.* for log-probabilities, k<i> for constants, t.* for transitions. All of it is inferred, none declared.
 """
 
 from __future__ import annotations
@@ -123,6 +123,7 @@ class LossSeen(Event):
     n_terms: int
     calls: list[dict[str, Any]] = field(default_factory=list)
     silent: list[dict[str, Any]] = field(default_factory=list)
+    silent_log_probs: list[dict[str, Any]] = field(default_factory=list)
     log_probs: list[dict[str, Any]] = field(default_factory=list)
     constants: list[dict[str, Any]] = field(default_factory=list)
     entropies: list[dict[str, Any]] = field(default_factory=list)

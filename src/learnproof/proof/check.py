@@ -91,6 +91,14 @@ class Check(ABC):
     min_samples: ClassVar[int] = 1
     """How many of each needed event and batch there must be before an answer is given."""
 
+    def absent(self, evidence: Evidence) -> list[str]:
+        """What the question needs and the evidence lacks, as words; empty where it can be asked."""
+        return _absent(self.needs, evidence)
+
+    def available(self, evidence: Evidence) -> int:
+        """How much there is of the scarcest thing that the question needs."""
+        return _available(self.needs, evidence)
+
     @abstractmethod
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
         """Answer the question. `alpha` is this check's share of the accusation rate (0 unless by statistics)."""
@@ -124,8 +132,8 @@ def run_checks(evidence: Evidence, checks: Sequence[Check], accusation_rate: flo
     findings: dict[str, Finding] = {}
     askable: list[Check] = []
     for check in checks:
-        absent = _absent(check.needs, evidence)
-        available = _available(check.needs, evidence)
+        absent = check.absent(evidence)
+        available = check.available(evidence)
         if absent:
             findings[check.name] = _not_applicable(check, absent, evidence)
         elif available < check.min_samples:
@@ -202,7 +210,9 @@ def _not_applicable(check: Check, absent: Sequence[str], evidence: Evidence) -> 
         "not_applicable",
         summary,
         {"absent": list(absent)},
-        advice="Record the evidence with its batches (evidence.enabled = true, evidence.keep = 'samples').",
+        advice=""
+        if evidence.run.producer == "watch"
+        else "Record the evidence with its batches (evidence.enabled = true, evidence.keep = 'samples').",
     )
 
 

@@ -1,8 +1,8 @@
 """From evidence and paired scores to a verdict.
 
     proven     the policy is better than its start and than a random one (performance.py), AND the mechanism works:
-               policy_direction passed, advantages_recomputed or ratio_is_one passed, on at least MIN_INSPECTED_STEPS gradient
-               steps, AND no check found a defect. A question that could not be asked counts for nothing.
+               a quorum of questions about the updates passed (quorum.py), on at least MIN_INSPECTED_STEPS gradient steps,
+               AND no check found a defect. A question that could not be asked counts for nothing.
     broken     a check that may accuse found a defect, however good the return looks, and nobody waived it with a reason.
     unproven   neither; `missing` says what it would take.
 
@@ -31,14 +31,14 @@ from .identity import RatioIsOne
 from .movement import GradientsFlowing, WeightsChanging
 from .performance import QUESTION as PERFORMANCE_QUESTION
 from .performance import PairedScores, Performance, judge_performance
+from .quorum import gradient_steps, gradient_steps_inspected, lacks, missing_quorum
 from .targets import AdvantagesRecomputed
+from .watched import WATCHED_CHECKS
+from .watched.returns import judge_training_returns
 
 Outcome = Literal["proven", "broken", "unproven"]
 
-MIN_INSPECTED_STEPS = 8
-"""Gradient steps that must have been looked at before a mechanism is called working."""
-
-MECHANISM_CHECKS: tuple[Check, ...] = (
+DECLARED_CHECKS: tuple[Check, ...] = (
     Finiteness(),
     NothingRefused(),
     WeightsChanging(),
@@ -48,8 +48,18 @@ MECHANISM_CHECKS: tuple[Check, ...] = (
     PolicyDirection(),
     ValueDirection(),
 )
-CHECKS: tuple[Check, ...] = (*MECHANISM_CHECKS, *ADVICE_CHECKS)
-WAIVABLE = tuple(sorted({check.name for check in CHECKS if check.accuses != "never"} | set(classic.RULES)))
+"""Of a run whose learner said itself what its batches are."""
+SEEN_CHECKS: tuple[Check, ...] = (Finiteness(), NothingRefused(), WeightsChanging(), *WATCHED_CHECKS)
+"""Of a loop that was watched."""
+MECHANISM_NAMES = frozenset(check.name for check in (*DECLARED_CHECKS, *SEEN_CHECKS)) | set(classic.RULES)
+WAIVABLE = tuple(
+    sorted({check.name for check in (*DECLARED_CHECKS, *SEEN_CHECKS) if check.accuses != "never"} | set(classic.RULES))
+)
+
+
+def checks_for(evidence: Evidence) -> tuple[Check, ...]:
+    mechanism = SEEN_CHECKS if evidence.of_watcher else DECLARED_CHECKS
+    return (*mechanism, *ADVICE_CHECKS)
 
 
 @dataclass(frozen=True)
@@ -182,8 +192,8 @@ def judge(
         mechanism = _mechanism(evidence, findings, _missing_classic(findings))
         established = all(finding.status == "pass" for finding in findings)
     else:
-        mechanical = run_checks(evidence, CHECKS, accusation_rate)
-        mechanism = _mechanism(evidence, mechanical, _missing_quorum(evidence, mechanical))
+        mechanical = run_checks(evidence, checks_for(evidence), accusation_rate)
+        mechanism = _mechanism(evidence, mechanical, missing_quorum(evidence, mechanical))
         established = performance_finding.status == "pass" and not mechanism.missing
         findings = [performance_finding, *mechanical]
     failed = [finding for finding in findings if finding.status == "fail" and finding.check not in waive]
@@ -205,6 +215,8 @@ def judge(
 def _performance(
     evidence: Evidence, scores: PairedScores | None, error_rate: float
 ) -> tuple[Performance | None, Finding]:
+    if scores is None and evidence.of_watcher:
+        return None, judge_training_returns(evidence, error_rate)
     if scores is None:
         return None, Finding(
             "performance",
@@ -222,41 +234,19 @@ def _performance(
 
 
 def _mechanism(evidence: Evidence, findings: Sequence[Finding], missing: Sequence[str]) -> Mechanism:
-    names = {check.name for check in MECHANISM_CHECKS} | set(classic.RULES)
-    steps = [event for event in evidence.inspections if event.kind == "gradient_step"]
+    inspected = gradient_steps_inspected(evidence)
     return Mechanism(
-        passed=tuple(f.check for f in findings if f.status == "pass" and f.check in names),
-        updates_inspected=len({event.update for event in steps}),
-        updates=len(evidence.updates),
-        gradient_steps_inspected=len(steps),
-        gradient_steps=evidence.updates[-1].optimizer_steps if evidence.updates else 0,
+        passed=tuple(f.check for f in findings if f.status == "pass" and f.check in MECHANISM_NAMES),
+        updates_inspected=len(inspected),
+        updates=len(evidence.updates) or gradient_steps(evidence),
+        gradient_steps_inspected=sum(inspected.values()),
+        gradient_steps=gradient_steps(evidence),
         missing=tuple(missing),
     )
 
 
-def _missing_quorum(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
-    by_name = {finding.check: finding for finding in findings}
-    missing = []
-    steps = sum(event.kind == "gradient_step" for event in evidence.inspections)
-    if steps < MIN_INSPECTED_STEPS:
-        missing.append(
-            f"{steps} gradient steps were inspected and {MIN_INSPECTED_STEPS} are needed: {MIN_INSPECTED_STEPS - steps} more."
-        )
-    direction = by_name["policy_direction"]
-    if direction.status != "pass":
-        missing.append(_lacks(direction))
-    either = [by_name["advantages_recomputed"], by_name["ratio_is_one"]]
-    if all(finding.status != "pass" for finding in either):
-        missing += [_lacks(finding) for finding in either]
-    return missing
-
-
 def _missing_classic(findings: Sequence[Finding]) -> list[str]:
-    return [_lacks(finding) for finding in findings if finding.status != "pass"]
-
-
-def _lacks(finding: Finding) -> str:
-    return f"{finding.check} has not passed. {finding.summary} {finding.advice}".rstrip()
+    return [lacks(finding) for finding in findings if finding.status != "pass"]
 
 
 def _issues(findings: Sequence[Finding], failed: Sequence[Finding]) -> list[str]:

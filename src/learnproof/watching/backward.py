@@ -6,6 +6,7 @@ again without effect are asked again on the same input. All of it is one `loss` 
 
     c<i>.*  a graded call in the loss: rows, output, gradient (dL/doutput), after (the output after the step)
     n<i>.*  a silent call since the last step (a target network, say): rows, output
+    s<i>.*  a log-probability without gradient since the last step: value, action
     p<i>.*  a log-probability in the loss: value, action, gradient (dL/dlog_prob), rows
     k<i>    a constant, k<i>.partner what stood against it
     t.*     the transitions that rows of this loss began, where they are known: t.row counts in the array that the event
@@ -47,7 +48,9 @@ class Pending:
         self.body: dict[str, Any] = {}
         self.calls: list[Call] = []
         self.silent: list[Call] = []
+        self.silent_scores: list[Score] = []
         self.scores: list[Score] = []
+        self.entropies: list[Score] = []
         self.gradients: dict[str, Any] = {}
         self.handles: list[Any] = []
 
@@ -143,6 +146,7 @@ class Backward:
         calls: Calls = session.senses["calls"]
         pending.calls = _spread([c for c in calls.graded if c.node in reading.members], CALLS_PER_LOSS)
         pending.silent = calls.silent_now()[-SILENT_PER_LOSS:]
+        pending.silent_scores = calls.silent_scores_now()[-SCORES_PER_LOSS:]
         in_loss = [s for s in calls.scores if s.node is not None and s.node in reading.members]
         pending.scores = [s for s in in_loss if s.what == "log_prob"]
         session.senses["optimizers"].tell_optimizers()
@@ -151,9 +155,7 @@ class Backward:
                 [_merged(torch, pending.scores)] if _mergeable(pending.scores) else pending.scores[:SCORES_PER_LOSS]
             )
         pending.body = self._body(pending, tensors, options)
-        pending.body["entropies"] = [
-            {"mean": float(s.result.mean()), "kind": s.kind} for s in in_loss if s.what == "entropy"
-        ][:SCORES_PER_LOSS]
+        pending.entropies = [s for s in in_loss if s.what == "entropy"][:SCORES_PER_LOSS]
         self._lay_probes(pending)
         reading.let_go()
         self.pending.append(pending)
@@ -227,6 +229,8 @@ class Backward:
             for part, node in enumerate(score.node if isinstance(score.node, list) else [score.node]):
                 key = f"p{position}/{part}" if isinstance(score.node, list) else f"p{position}"
                 self._probe(pending, key, node)
+        for position, entropy in enumerate(pending.entropies):
+            self._probe(pending, f"e{position}", entropy.node)
         if not pending.scores:
             for position, node in enumerate(pending.reading.gathers[:SCORES_PER_LOSS]):
                 self._probe(pending, f"g{position}", node)
@@ -268,8 +272,10 @@ class Backward:
         body = pending.body
         body["calls"] = [self._call(arrays, f"c{i}", call, pending) for i, call in enumerate(pending.calls)]
         body["silent"] = [self._silent(arrays, f"n{i}", call) for i, call in enumerate(pending.silent)]
+        body["silent_log_probs"] = [self._silent_score(arrays, i, s) for i, s in enumerate(pending.silent_scores)]
         body["log_probs"] = [self._score(arrays, f"p{i}", s, pending) for i, s in enumerate(pending.scores)]
         body["constants"] = [self._constant(arrays, i, c, pending) for i, c in enumerate(pending.reading.constants)]
+        body["entropies"] = [self._entropy(f"e{i}", s, pending) for i, s in enumerate(pending.entropies)]
         for key, gradient in pending.gradients.items():
             if key.startswith("g"):
                 arrays[key + ".gradient"] = _array(gradient)
@@ -303,6 +309,11 @@ class Backward:
             "shape": list(call.output.shape),
         }
 
+    def _silent_score(self, arrays: dict[str, Any], index: int, score: Score) -> dict[str, Any]:
+        arrays[f"s{index}.value"] = _array(score.result)
+        arrays[f"s{index}.action"] = _array(score.value)
+        return {"kind": score.kind, "shape": list(score.result.shape)}
+
     def _score(self, arrays: dict[str, Any], key: str, score: Score, pending: Pending) -> dict[str, Any]:
         numpy = self.session.numpy
         arrays[key + ".value"] = _array(score.result)
@@ -318,6 +329,15 @@ class Backward:
         first = score.node[0] if isinstance(score.node, list) else score.node
         return {"kind": score.kind, "shape": list(score.result.shape), "terms": _terms_with(pending.reading, first)}
 
+    def _entropy(self, key: str, score: Score, pending: Pending) -> dict[str, Any]:
+        """`gradient` is dL/dH, summed: below 0 where the loss asks for more entropy."""
+        gradient = pending.gradients.get(key)
+        return {
+            "mean": float(score.result.mean()),
+            "kind": score.kind,
+            "gradient": None if gradient is None else float(gradient.sum()),
+        }
+
     def _constant(
         self, arrays: dict[str, Any], index: int, constant: graph.Constant, pending: Pending
     ) -> dict[str, Any]:
@@ -328,6 +348,7 @@ class Backward:
             "role": constant.role,
             "sign": constant.sign,
             "shape": list(constant.value.shape),
+            "beside": constant.beside,
             "terms": _terms_with(pending.reading, constant.node),
             "calls": [i for i, call in enumerate(pending.calls) if call.node in constant.near],
             "log_probs": [

@@ -349,6 +349,21 @@ class Calls:
             found.append(call)
         return found[::-1]
 
+    def silent_scores_now(self) -> list[Score]:
+        """Log-probabilities of batches, without gradient, since the last optimizer step, where cycles are short."""
+        session = self.session
+        if session.long:
+            return []
+        return [
+            score
+            for score in self.scores
+            if score.what == "log_prob"
+            and score.node is None
+            and score.update == session.updates
+            and score.result.dim() > 0
+            and len(score.result) > 1
+        ]
+
     @reading("calls")
     def _write_silent(self) -> None:
         """The window's silent calls, module by module: when, on which rows, with which answer."""

@@ -12,7 +12,8 @@ from synthetic import ToyRun, train
 from learnproof.errors import EvidenceError, SettingsError
 from learnproof.proof import Verdict, judge
 from learnproof.proof.check import Check
-from learnproof.proof.verdict import CHECKS, MIN_INSPECTED_STEPS
+from learnproof.proof.quorum import MIN_INSPECTED_STEPS
+from learnproof.proof.verdict import DECLARED_CHECKS
 
 DESIGNED_KEYS = {
     "verdict",
@@ -254,7 +255,7 @@ class TestJson:
 
 
 def test_checks_have_unique_names_and_only_mechanism_checks_accuse() -> None:
-    assert len({check.name for check in CHECKS}) == len(CHECKS)
-    for check in CHECKS:
+    assert len({check.name for check in DECLARED_CHECKS}) == len(DECLARED_CHECKS)
+    for check in DECLARED_CHECKS:
         assert isinstance(check, Check)
         assert (check.accuses != "never") == check.family.startswith("mechanism")

@@ -1,0 +1,70 @@
+"""Which questions about the updates must have been answered with yes before a mechanism is called working.
+
+Absence of findings proves nothing: a better policy may be luck. So one question about the *direction* of the updates must have
+passed for everything that is being trained, and one about *targets or identity*, on enough gradient steps.
+
+    declared (our own learners)   policy_direction; advantages_recomputed or ratio_is_one
+    watched: a policy on its rollouts       policy_direction; returns_recomputed or ratio_is_one
+    watched: values from a memory           value_direction; bootstrap_recomputed; target_networks, where there are any
+    watched: an actor through a critic      as values from a memory, and actor_climbs
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ..evidence import Evidence
+from .check import Finding
+from .seen import Seen, seen
+
+MIN_INSPECTED_STEPS = 8
+"""Gradient steps that must have been looked at before a mechanism is called working."""
+
+
+def missing_quorum(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
+    """What the quorum lacks, as sentences; empty where it is met."""
+    by_name = {finding.check: finding for finding in findings}
+    steps = sum(gradient_steps_inspected(evidence).values())
+    missing = []
+    if steps < MIN_INSPECTED_STEPS:
+        missing.append(
+            f"{steps} gradient steps were inspected and {MIN_INSPECTED_STEPS} are needed: {MIN_INSPECTED_STEPS - steps} more."
+        )
+    for alternatives in _questions(evidence, by_name):
+        asked = [by_name[name] for name in alternatives]
+        if all(finding.status != "pass" for finding in asked):
+            missing += [lacks(finding) for finding in asked]
+    return missing
+
+
+def _questions(evidence: Evidence, by_name: Mapping[str, Finding]) -> list[tuple[str, ...]]:
+    """One of each tuple must have passed."""
+    if not evidence.of_watcher:
+        return [("policy_direction",), ("advantages_recomputed", "ratio_is_one")]
+    if _has_policy(seen(evidence)):
+        return [("policy_direction",), ("returns_recomputed", "ratio_is_one")]
+    questions: list[tuple[str, ...]] = [("value_direction",), ("bootstrap_recomputed",)]
+    questions += [(name,) for name in ("target_networks", "actor_climbs") if by_name[name].status != "not_applicable"]
+    return questions
+
+
+def _has_policy(view: Seen) -> bool:
+    return view.on_policy
+
+
+def lacks(finding: Finding) -> str:
+    return f"{finding.check} has not passed. {finding.summary} {finding.advice}".rstrip()
+
+
+def gradient_steps_inspected(evidence: Evidence) -> Counter[int]:
+    """update -> gradient steps that were looked at closely in it."""
+    if evidence.of_watcher:
+        return Counter(dict.fromkeys({loss.update for loss in seen(evidence).training_losses}, 1))
+    return Counter(event.update for event in evidence.inspections if event.kind == "gradient_step")
+
+
+def gradient_steps(evidence: Evidence) -> int:
+    if evidence.of_watcher:
+        return seen(evidence).updates
+    return evidence.updates[-1].optimizer_steps if evidence.updates else 0

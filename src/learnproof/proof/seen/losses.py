@@ -1,0 +1,236 @@
+"""One backward pass as the checks ask for it: which rows of the batch got which weight, prediction and target.
+
+The watcher wrote arrays by place (evidence/watched.py). Three things are read out of them, whatever the script's spelling:
+
+    Policy       dL/dlog_prob of the action taken, row by row: what the loss does to each action's probability
+    Regression   prediction, target and dL/dprediction, row by row
+    ratio        exp(new - old log-probability), exactly as the loss used it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...evidence import Evidence
+from ...evidence.watched import LossSeen
+
+Array = np.ndarray[Any, Any]
+
+ARITHMETIC = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "ClampBackward0", "ClampBackward1", "MinimumBackward0",
+              "MaximumBackward0", "RsubBackward1")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Log-probabilities in a loss."""
+
+    value: Array
+    """[n] or [n, d] as the distribution gave it."""
+    gradient: Array
+    """dL/dlog_prob, of the same shape."""
+    rows: Array | None
+    """Identity of the observation of each row."""
+    action: Array | None
+    terms: tuple[int, ...]
+    kind: str
+
+    @property
+    def weight(self) -> Array:
+        """[n]: how strongly each row's action is reinforced, up to a positive factor."""
+        gradient = -self.gradient.astype(np.float64)
+        return np.asarray(gradient.reshape(len(gradient), -1).mean(axis=1))
+
+    @property
+    def even(self) -> bool:
+        """Every row has the same weight: an entropy term (SAC), not a policy gradient."""
+        return bool(np.ptp(self.weight) <= 1e-6 * max(float(np.abs(self.weight).max()), 1e-30))
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A prediction that is drawn to a constant."""
+
+    prediction: Array
+    target: Array
+    gradient: Array | None
+    """dL/dprediction."""
+    rows: Array | None
+    module: str | None
+    call: int | None
+    terms: tuple[int, ...]
+    exact: bool
+    """False where the target was computed back from a difference, good to about 1e-6 of the prediction."""
+
+
+@dataclass
+class Loss:
+    event: LossSeen
+    evidence: Evidence = field(repr=False)
+    reach: frozenset[str]
+    term_reach: list[frozenset[str]]
+
+    @property
+    def update(self) -> int:
+        return self.event.update
+
+    @property
+    def cycle(self) -> int:
+        return self.event.cycle
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        return self.evidence.arrays_of(self.event)
+
+    @cached_property
+    def structure(self) -> tuple[Any, ...]:
+        """Equal for two losses that were made by the same line."""
+        return (self.event.reach, tuple(tuple(term["structure"][:12]) for term in self.event.terms))
+
+    # ------------------------------------------------------------------ policies
+
+    @cached_property
+    def policies(self) -> list[Policy]:
+        found = []
+        for position, about in enumerate(self.event.log_probs):
+            key = f"p{position}"
+            value, gradient = self.arrays.get(key + ".value"), self.arrays.get(key + ".gradient")
+            if value is None or gradient is None or value.size != gradient.size or value.ndim == 0:
+                continue
+            found.append(
+                Policy(
+                    value=value,
+                    gradient=gradient.reshape(value.shape),
+                    rows=self._rows(key, len(value)),
+                    action=self.arrays.get(key + ".action"),
+                    terms=tuple(about.get("terms", ())),
+                    kind=str(about.get("kind")),
+                )
+            )
+        return found
+
+    def _rows(self, key: str, count: int) -> Array | None:
+        rows = self.arrays.get(key + ".rows")
+        return rows if rows is not None and len(rows) == count else None
+
+    # ------------------------------------------------------------------ regressions
+
+    @cached_property
+    def regressions(self) -> list[Regression]:
+        found = []
+        for position, about in enumerate(self.event.constants):
+            if about.get("role") not in ("target", "difference") or self._is_none(about):
+                continue
+            constant = self.arrays.get(f"k{position}")
+            if constant is None or constant.size < 2:
+                continue
+            regression = self._regression(position, about, constant.astype(np.float64).reshape(-1))
+            if regression is not None:
+                found.append(regression)
+        return found
+
+    def _is_none(self, about: dict[str, Any]) -> bool:
+        """(sample - mean)^2 inside a log-probability is no regression, and what was added to or clipped from a prediction is
+        not the prediction."""
+        if about["role"] == "target":
+            return False
+        terms = set(about.get("terms", ()))
+        inside = any(terms & set(log_prob.get("terms", ())) for log_prob in self.event.log_probs)
+        return inside or about.get("beside") in ARITHMETIC
+
+    def _regression(self, position: int, about: dict[str, Any], constant: Array) -> Regression | None:
+        call = self._call_of(about, constant.size)
+        terms = tuple(about.get("terms", ()))
+        output = None if call is None else self.arrays[f"c{call}.output"].astype(np.float64)
+        if about["role"] == "target":
+            partner = self.arrays.get(f"k{position}.partner")
+            if partner is None or partner.size != constant.size:
+                return None
+            prediction: Array = partner.astype(np.float64).reshape(-1)
+            target = constant
+        else:
+            predicted = self._predicted(output, constant.size)
+            if predicted is None:
+                return None
+            prediction = predicted
+            target = prediction - float(about.get("sign", 1)) * constant
+        return Regression(
+            prediction=prediction,
+            target=target,
+            gradient=self._gradient(call, prediction),
+            rows=None if call is None else self._rows(f"c{call}", constant.size),
+            module=None if call is None else self.event.calls[call].get("module"),
+            call=call,
+            terms=terms,
+            exact=about["role"] == "target",
+        )
+
+    def _call_of(self, about: dict[str, Any], size: int) -> int | None:
+        """The graded call that made the prediction: the last one of as many rows, outermost modules coming last."""
+        for call in reversed(about.get("calls", [])):
+            output = self.arrays.get(f"c{call}.output")
+            if output is not None and output.ndim > 0 and len(output) == size:
+                return int(call)
+        return None
+
+    def _predicted(self, output: Array | None, size: int) -> Array | None:
+        if output is None:
+            return None
+        if output.size == size:
+            return output.reshape(-1)
+        index = self._taken(size)
+        if index is not None and output.ndim == 2 and index.max(initial=0) < output.shape[1]:
+            return np.asarray(output[np.arange(size), index])
+        return None
+
+    def _taken(self, size: int) -> Array | None:
+        """The column that the loss read of each row (Q-values at the actions taken)."""
+        for position, about in enumerate(self.event.constants):
+            index = self.arrays.get(f"k{position}")
+            if about.get("role") == "index" and index is not None and index.size == size and index.min(initial=0) >= 0:
+                return index.reshape(-1).astype(np.int64)
+        return None
+
+    def _gradient(self, call: int | None, prediction: Array) -> Array | None:
+        if call is None:
+            return None
+        gradient = self.arrays.get(f"c{call}.gradient")
+        if gradient is None:
+            return None
+        gradient = gradient.astype(np.float64)
+        if gradient.size == prediction.size:
+            return gradient.reshape(-1)
+        if gradient.ndim == 2 and len(gradient) == prediction.size:  # read at an index: the other columns get nothing
+            return np.asarray(gradient.sum(axis=1))
+        return None
+
+    # ------------------------------------------------------------------ the rest
+
+    @cached_property
+    def ratios(self) -> list[Array]:
+        return [
+            self.arrays[f"k{position}"].astype(np.float64)
+            for position, about in enumerate(self.event.constants)
+            if about.get("role") == "ratio" and f"k{position}" in self.arrays
+        ]
+
+    @property
+    def rows(self) -> Array | None:
+        """Identities of the observations of the batch."""
+        for key in ("p0.rows", "c0.rows"):
+            rows = self.arrays.get(key)
+            if rows is not None and len(rows) > 1:
+                return rows
+        return self.arrays.get("p0.rows", self.arrays.get("c0.rows"))
+
+    def call_gradients(self) -> list[tuple[dict[str, Any], Array, Array]]:
+        """(about, output, gradient) of each graded call whose gradient was caught."""
+        found = []
+        for position, about in enumerate(self.event.calls):
+            output, gradient = self.arrays.get(f"c{position}.output"), self.arrays.get(f"c{position}.gradient")
+            if output is not None and gradient is not None and output.shape == gradient.shape:
+                found.append((about, output.astype(np.float64), gradient.astype(np.float64)))
+        return found

@@ -1,0 +1,279 @@
+"""How the numbers that a loss used as returns were made: fitted, not guessed.
+
+Inside an episode every return of the lambda family obeys one line, for whatever gamma, lambda and scale of rewards:
+
+    y[t] = c r[t] + gamma V[t+1] + gamma lambda (y[t+1] - V[t+1])
+
+which is linear in (c, gamma, gamma lambda): least squares on the rows inside episodes finds them, to rounding where the
+definition is right (lambda 1 is Monte Carlo, 0 is one step). Then the special rows are asked one kind at a time, which
+of the ways to treat them explains the number found there:
+
+    terminal rows   stop (right), or go on into the next episode
+    first rows      go on (right), or stop: the ends are shifted by one
+    cut rows        a time limit: bootstrap from the true last state (right), stop as if terminal, or go on
+    last rows       of the rollout: bootstrap from the state that follows (right), from the state itself, or from nothing
+
+A weight of a log-probability that is no regression's target (REINFORCE) obeys the same line without V, up to an
+affine change (baseline, normalisation): w[t] = alpha r[t] + gamma w[t+1] + beta (1 - gamma), and w = alpha r + beta at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .losses import Array
+from .rollouts import Rollout, Targets
+
+MATCHED = 1e-3
+"""Largest error of a row, over the spread of the returns, that still counts as rounding: targets computed back from float32
+differences are good to 1e-5, wrong definitions are off by 1e-2 and more."""
+EXACT = 2e-5
+"""Special rows are few, so each must agree more closely: the chance that a wrong treatment comes this near is as small."""
+MIN_ROWS = 12
+"""Rows inside episodes below which three unknowns are not fitted."""
+
+
+@dataclass
+class Fit:
+    """A definition that explains the rows inside episodes, and how the special rows were treated."""
+
+    form: str
+    """lambda return, plain return, along the batch, against time, constant."""
+    reward_scale: float
+    gamma: float
+    gae_lambda: float | None
+    error: float
+    rows: int
+    special: dict[str, dict[str, int]] = field(default_factory=dict)
+    """kind of row -> treatment -> how many rows only it explains; "ambiguous" and "unexplained" beside them."""
+
+    @property
+    def matched(self) -> bool:
+        return self.error <= MATCHED
+
+
+def fit_targets(rollout: Rollout, targets: Targets) -> Fit | None:
+    """The best explanation of a value head's targets, or None where there are too few rows to tell."""
+    best: Fit | None = None
+    values = [heads for name, heads in rollout.silent if _same_head(name, targets.module)] or [
+        heads for _, heads in rollout.silent
+    ]
+    own = {
+        int(identity): float(number)
+        for identity, number in zip(rollout.observation.tolist(), targets.prediction, strict=True)
+        if np.isfinite(number)
+    }
+    for source in [*values, own]:
+        fit = _fit(rollout, targets.target, source)
+        if fit is not None and (best is None or fit.error < best.error):
+            best = fit
+        if best is not None and best.matched:
+            break
+    return best
+
+
+def _same_head(name: str, module: str) -> bool:
+    return name.rsplit("/", 1)[0] == module
+
+
+def _fit(rollout: Rollout, y: Array, source: Mapping[int, float]) -> Fit | None:
+    value = rollout.values_of(rollout.observation, source)
+    next_value = _next_values(rollout, value, source)
+    inside = _inside(rollout, y)
+    spread = _spread(y)
+    along = rollout.following
+    fit = _solve(rollout.reward, y, next_value, along, inside, spread)
+    if fit is None:
+        return None
+    if not fit.matched:
+        beside = rollout.beside
+        rows = np.flatnonzero((beside >= 0) & np.isfinite(y))
+        rows = rows[np.isfinite(y[beside[rows]]) & np.isfinite(value[beside[rows]])]
+        other = _solve(rollout.reward, y, np.where(beside >= 0, value[beside], np.nan), beside, rows, spread)
+        if other is not None and other.matched and len(np.unique(rollout.copy)) > 2:
+            other.form = "along the batch"
+            return other
+        return fit
+    _special_rows(rollout, y, value, next_value, source, fit, spread)
+    return fit
+
+
+def _inside(rollout: Rollout, y: Array) -> Array:
+    """Rows with a following row of the same episode, both used by the loss."""
+    following, before = rollout.following, rollout.preceding
+    rows = np.flatnonzero((following >= 0) & ~rollout.ended & ~rollout.resets & np.isfinite(y))
+    rows = rows[np.isfinite(y[following[rows]]) & ~rollout.resets[following[rows]]]
+    first = (before[rows] >= 0) & rollout.ended[before[rows]]
+    return np.asarray(rows[~first])
+
+
+def _spread(y: Array) -> float:
+    known = y[np.isfinite(y)]
+    return float(max(known.std(), 1e-3 * np.abs(known).max(initial=0.0), 1e-6)) if known.size else 1e-6
+
+
+def _next_values(rollout: Rollout, value: Array, source: Mapping[int, float]) -> Array:
+    direct = rollout.values_of(rollout.next_observation, source)
+    along = np.where(rollout.following >= 0, value[rollout.following], np.nan)
+    return np.where(np.isnan(along), direct, along)
+
+
+def _solve(reward: Array, y: Array, next_value: Array, along: Array, rows: Array, spread: float) -> Fit | None:
+    rows = rows[np.isfinite(next_value[rows])]
+    if len(rows) < MIN_ROWS:
+        return None
+    following = y[along[rows]]
+    columns = np.stack([reward[rows], next_value[rows], following - next_value[rows]], axis=1)
+    answer = _least_squares(columns, y[rows])
+    if answer is None:
+        return None
+    c, gamma, gamma_lambda = answer
+    error = float(np.quantile(np.abs(columns @ answer - y[rows]), 0.95)) / spread
+    gae_lambda = float(gamma_lambda / gamma) if abs(gamma) > 1e-3 else None
+    return Fit("lambda return", float(c), float(gamma), gae_lambda, error, len(rows))
+
+
+def _least_squares(columns: Array, y: Array) -> Array | None:
+    """None where the columns do not tell the unknowns apart."""
+    size = np.linalg.norm(columns, axis=0)
+    used = size > 1e-9 * np.sqrt(len(y))
+    if not used.any():
+        return None
+    scaled = columns[:, used] / size[used]
+    singular = np.linalg.svd(scaled, compute_uv=False)
+    if singular[-1] < 1e-5 * singular[0]:
+        return None
+    answer = np.zeros(columns.shape[1])
+    answer[used] = np.linalg.lstsq(scaled, y, rcond=None)[0] / size[used]
+    return answer
+
+
+# ---------------------------------------------------------------------- special rows
+
+
+def _special_rows(
+    rollout: Rollout, y: Array, value: Array, next_value: Array, source: Mapping[int, float], fit: Fit, spread: float
+) -> None:
+    gamma, decay = fit.gamma, fit.gamma * (fit.gae_lambda or 0.0)
+    reward = fit.reward_scale * rollout.reward
+    following = rollout.following
+    y_next = np.where(following >= 0, y[following], np.nan)
+    stops = reward
+    goes_on = reward + gamma * next_value + decay * (y_next - next_value)
+    final = rollout.values_of(rollout.final_observation, source)
+    final = np.where(
+        np.isnan(final) & (rollout.final_observation == 0), rollout.values_of(rollout.next_observation, source), final
+    )
+    used = np.isfinite(y) & ~rollout.resets
+    before = rollout.preceding
+    after_an_end = (before >= 0) & rollout.ended[before]
+    last = used & (following < 0) & ~rollout.ended
+    tolerance = max(10 * fit.error, EXACT) * spread
+    ways: dict[str, tuple[Array, dict[str, Array]]] = {
+        "terminal": (used & rollout.terminated, {"stop": stops, "go on": goes_on}),
+        "first": (used & after_an_end & ~rollout.ended, {"go on": goes_on, "stop": stops}),
+        "cut": (
+            used & rollout.truncated & ~rollout.terminated,
+            {"bootstrap": reward + gamma * final, "stop": stops, "go on": goes_on},
+        ),
+        "last": (
+            last,
+            {
+                "bootstrap": reward + gamma * rollout.values_of(rollout.next_observation, source),
+                "nothing": stops,
+                "the state itself": reward + gamma * value,
+            },
+        ),
+    }
+    for kind, (rows, treatments) in ways.items():
+        if rows.any():
+            fit.special[kind] = _count(
+                y[rows], {name: numbers[rows] for name, numbers in treatments.items()}, tolerance
+            )
+
+
+def _count(y: Array, treatments: Mapping[str, Array], tolerance: float) -> dict[str, int]:
+    """How many rows each treatment alone explains."""
+    names = list(treatments)
+    near = np.stack([np.abs(treatments[name] - y) <= tolerance for name in names])
+    alone = near.sum(axis=0) == 1
+    counts = {name: int((near[position] & alone).sum()) for position, name in enumerate(names)}
+    counts["ambiguous"] = int((near.sum(axis=0) > 1).sum())
+    counts["unexplained"] = int((near.sum(axis=0) == 0).sum())
+    return {name: count for name, count in counts.items() if count}
+
+
+# ---------------------------------------------------------------------- weights of log-probabilities
+
+
+@dataclass
+class WeightFit:
+    """How a policy's weights follow from rewards, up to an affine change."""
+
+    form: str
+    """reward to go, whole return, against time, unknown."""
+    gamma: float
+    alpha: float
+    """Sign: above 0 where more reward means more weight. nan where rewards do not tell."""
+    error: float
+    rows: int
+
+    @property
+    def matched(self) -> bool:
+        return self.error <= 2e-3 and self.form != "unknown"
+
+
+def fit_weights(rollout: Rollout, weight: Array) -> WeightFit | None:
+    """The best explanation of one loss's weights, by row of the rollout (nan where the loss had none)."""
+    rows = _inside(rollout, weight)
+    first = np.flatnonzero(np.isfinite(weight) & (rollout.preceding >= 0))
+    first = first[rollout.ended[rollout.preceding[first]] & ~rollout.ended[first] & (rollout.following[first] >= 0)]
+    first = first[np.isfinite(weight[rollout.following[first]])]
+    rows = np.union1d(rows, first)
+    if len(rows) < MIN_ROWS:
+        return None
+    spread = _spread(weight)
+    if spread <= 1e-5 * float(np.nanmax(np.abs(weight))):
+        return WeightFit("constant", 1.0, float("nan"), 0.0, len(rows))
+    following = weight[rollout.following[rows]]
+    if float(np.max(np.abs(following - weight[rows]))) <= 1e-4 * spread:
+        return WeightFit("whole return", 1.0, float("nan"), 0.0, len(rows))
+    forward = _affine(rollout.reward[rows], weight[rows], following, spread)
+    if forward is not None:
+        forward.alpha = _alpha(rollout, weight, forward) if np.isnan(forward.alpha) else forward.alpha
+        if forward.matched:
+            return forward
+    backward = _affine(rollout.reward[rollout.following[rows]], following, weight[rows], spread)
+    if backward is not None and backward.matched and 0.2 < backward.gamma <= 1.001:
+        backward.form = "against time"
+        return backward
+    return forward
+
+
+def _affine(reward: Array, weight: Array, following: Array, spread: float) -> WeightFit | None:
+    constant = float(np.ptp(reward)) <= 1e-9 * max(1.0, float(np.abs(reward).max()))
+    ones = np.ones(len(reward))
+    columns = np.stack([following, ones], axis=1) if constant else np.stack([following, ones, reward], axis=1)
+    answer = _least_squares(columns, weight)
+    if answer is None:
+        return None
+    error = float(np.quantile(np.abs(columns @ answer - weight), 0.95)) / spread
+    alpha = float("nan") if constant else float(answer[2])
+    return WeightFit("reward to go", float(answer[0]), alpha, error, len(weight))
+
+
+def _alpha(rollout: Rollout, weight: Array, fit: WeightFit) -> float:
+    """Where all rewards are alike: from the level inside episodes and the weight at their end."""
+    rows = np.flatnonzero(rollout.terminated & np.isfinite(weight) & ~rollout.resets)
+    inner = _inside(rollout, weight)
+    if len(rows) == 0 or len(inner) == 0:
+        return float("nan")
+    at_end = float(np.median(weight[rows]))
+    level = float(np.median(weight[inner] - fit.gamma * weight[rollout.following[inner]]))
+    # level = alpha r + beta (1 - gamma), at_end = alpha r + beta
+    beta = (at_end - level) / fit.gamma if abs(fit.gamma) > 1e-3 else 0.0
+    reward = float(np.median(rollout.reward[rows]))
+    return (at_end - beta) / reward if abs(reward) > 1e-9 else float("nan")

@@ -1,0 +1,101 @@
+"""Does the policy look at its observation, and does credit reach past one step?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from ..check import Finding
+from ..seen import Seen
+from ..seen.returns import fit_targets
+from .base import ENOUGH, SeenCheck, some
+from .targets import NO_CREDIT, bootstraps
+
+MIN_ROWS = 16
+SAME = 1e-7
+
+
+class PolicyLooks(SeenCheck):
+    name = "policy_looks"
+    question = "Do the networks' answers depend on the observation?"
+    family = "mechanism-health"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if _answers(seen) else "no network was seen answering a batch of different observations"
+
+    def look(self, seen: Seen) -> Finding:
+        answers = _answers(seen)
+        blind = sorted(name for name, spreads in answers.items() if len(spreads) >= ENOUGH and max(spreads) <= SAME)
+        figures: dict[str, Any] = {"networks": {name: float(np.median(spreads)) for name, spreads in answers.items()}}
+        if blind:
+            return self.finding(
+                "fail",
+                f"{some(blind)} gives the same answer to every observation, in {len(answers[blind[0]])} batches of different ones.",
+                figures,
+                where=some(blind),
+                cause="Its input is constant, multiplied away or dead (a ReLU that never fires, an observation scaled to 0).",
+                advice="Feed it two different observations and follow where their difference is lost.",
+            )
+        if not any(len(spreads) >= ENOUGH for spreads in answers.values()):
+            return self.finding("undecided", f"Fewer than {ENOUGH} batches were seen of each network.", figures)
+        return self.finding("pass", "The networks answer different observations differently.", figures)
+
+
+def _answers(seen: Seen) -> dict[str, list[float]]:
+    """module -> spread of its answers over a batch, relative to their size."""
+    found: dict[str, list[float]] = defaultdict(list)
+    losses = seen.training_losses
+    for loss in losses[:: max(1, len(losses) // 48)]:
+        for position, about in enumerate(loss.event.calls):
+            output, rows = loss.arrays.get(f"c{position}.output"), loss.arrays.get(f"c{position}.rows")
+            if output is None or rows is None or len(rows) < MIN_ROWS or len(output) != len(rows) or output.ndim > 2:
+                continue
+            if len(np.unique(rows)) < MIN_ROWS // 2 or about.get("module") is None:
+                continue
+            numbers = output.astype(np.float64).reshape(len(output), -1)
+            found[str(about["module"])].append(
+                float(numbers.std(axis=0).max() / max(float(np.abs(numbers).max()), 1e-12))
+            )
+    return found
+
+
+class CreditReachesOn(SeenCheck):
+    name = "credit_reaches_on"
+    question = "Is an action credited for more than the next reward?"
+    family = "mechanism-target"
+
+    def lacks(self, seen: Seen) -> str:
+        if bootstraps(seen) or any(rollout.targets for rollout in seen.rollouts):
+            return ""
+        return "no targets were seen beside the rewards that they were made of"
+
+    def look(self, seen: Seen) -> Finding:
+        fits = [
+            fit for rollout in seen.rollouts for t in rollout.targets if (fit := fit_targets(rollout, t)) is not None
+        ]
+        fits = [fit for fit in fits if fit.matched]
+        found = bootstraps(seen)
+        alone = [each for each in found if each.reward_only <= 1e-4]
+        gammas = [fit.gamma for fit in fits] + [each.explanations[0].gamma for each in found if each.explanations]
+        figures: dict[str, Any] = {
+            "targets": len(fits) + len(found),
+            "of_rewards_alone": len(alone),
+            "gamma": float(np.median(gammas)) if gammas else None,
+        }
+        bandit = len(alone) >= ENOUGH and len(alone) > 0.9 * len(found)
+        small = len(gammas) >= ENOUGH and float(np.median(gammas)) < NO_CREDIT
+        if (found and bandit and not fits) or (small and not (found and not bandit and not gammas)):
+            return self.finding(
+                "fail",
+                f"{len(alone) or len(gammas)} targets are the next reward and nothing else: actions get no credit for what they lead "
+                "to.",
+                figures,
+                where="computation of targets",
+                cause="gamma is 0, the bootstrap is missing, or every step is marked as an end.",
+                advice="Add gamma * value of the next state, with gamma near 0.99; waive this check if the task is a bandit.",
+            )
+        if not gammas:
+            return self.finding("undecided", "No target could be taken apart into reward and future.", figures)
+        return self.finding("pass", f"Targets reach past the next reward (gamma {figures['gamma']:.3g}).", figures)

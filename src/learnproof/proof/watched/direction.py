@@ -1,0 +1,325 @@
+"""What a step does to the policy and to predictions, whatever the loss is spelt like.
+
+The gradient that arrives at a log-probability, a prediction or a critic's answer says which way a small step moves it; the
+sign of gradient . step says whether the optimizer goes down the loss (maximize=True with a negated loss is healthy).
+
+    policy_direction   weights of log-probabilities against advantages recomputed from the rewards
+    value_direction    gradients at predictions against prediction - target
+    actor_climbs       an actor that is trained through a critic raises the critic's answer
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from ..check import Finding
+from ..seen import Loss, Seen
+from ..seen.losses import Array
+from ..seen.rollouts import Rollout
+from .base import ENOUGH, SeenCheck, some
+from .targets import bootstraps
+
+CLEARLY = 0.3
+"""Mean correlation from which the direction counts as shown. Healthy losses reach 0.6 to 1; advantages shuffled among 20 rows
+reach 0.3 by luck once in 5,000 averages over eight rollouts."""
+AGAINST = -0.5
+MIN_CYCLES = 3
+NOISE = 3.0
+"""Standard errors by which the mean must exceed 0."""
+MIN_ROWS = 8
+
+
+def descends(seen: Seen) -> float:
+    """1 where the optimizers go down their losses, -1 where they climb."""
+    products = [step.descent for step in seen.steps if step.descent]
+    if len(products) < ENOUGH:
+        return 1.0
+    return -1.0 if np.mean(np.sign(products)) > 0.5 else 1.0
+
+
+class PolicyDirection(SeenCheck):
+    name = "policy_direction"
+    question = "Do actions gain probability where their advantage, recomputed from the rewards, is positive?"
+    family = "mechanism-direction"
+
+    def lacks(self, seen: Seen) -> str:
+        return (
+            "" if _agreements(seen) else "no log-probabilities were seen in a loss on a rollout whose rewards are known"
+        )
+
+    def look(self, seen: Seen) -> Finding:
+        by_cycle = _agreements(seen)
+        numbers = np.array([np.mean(values) for values in by_cycle.values()]) * descends(seen)
+        rows = sum(len(rollout.time) for rollout in seen.rollouts)
+        figures: dict[str, Any] = {
+            "rollouts": len(numbers),
+            "transitions": rows,
+            "agreement": float(numbers.mean()),
+            "smallest": float(numbers.min()),
+            "largest": float(numbers.max()),
+        }
+        if len(numbers) < MIN_CYCLES:
+            return self.finding("undecided", f"{len(numbers)} rollouts were looked at; it takes {MIN_CYCLES}.", figures)
+        mean, spread = float(numbers.mean()), float(numbers.std(ddof=1) / np.sqrt(len(numbers)))
+        if mean <= AGAINST and numbers.max() < 0:
+            return self.finding(
+                "fail",
+                f"In all {len(numbers)} rollouts looked at, actions with a positive advantage lose probability (correlation "
+                f"{mean:+.2f}).",
+                figures,
+                where="the policy's loss",
+                cause="A minus is missing or doubled: in the loss, in the advantage, or in the optimizer (maximize).",
+                advice="Minimise -(log_prob * advantage): check the sign of each factor.",
+            )
+        if mean >= CLEARLY and mean >= NOISE * spread:
+            return self.finding(
+                "pass",
+                f"In {len(numbers)} rollouts actions gain probability where the recomputed advantage is positive (correlation "
+                f"{mean:+.2f}).",
+                figures,
+            )
+        own = _own_advantage(seen)
+        if len(own) >= ENOUGH and abs(float(np.mean(own))) < 0.1 and rows >= 500 and abs(mean) < 0.1:
+            return self.finding(
+                "fail",
+                f"In {len(own)} rollouts the weights of the actions have nothing to do with the advantages that the value targets "
+                f"imply (correlation {float(np.mean(own)):+.2f}).",
+                {**figures, "agreement_with_own_targets": float(np.mean(own))},
+                where="the policy's loss",
+                cause="Advantages and actions are in different orders: one was shuffled, flattened or transposed without the other.",
+                advice="Index log-probabilities, actions and advantages with the same indices.",
+            )
+        return self.finding(
+            "undecided",
+            f"Over {len(numbers)} rollouts the policy's weights agree with the recomputed advantages by {mean:+.2f} ± {spread:.2f}; "
+            f"it takes {CLEARLY:+.1f}.",
+            figures,
+        )
+
+
+def _agreements(seen: Seen) -> dict[int, list[float]]:
+    """For each rollout, the correlation of its losses' weights with the advantage that agrees best."""
+    known = seen.notes.get("agreements")
+    if known is not None:
+        return dict(known)
+    found: dict[int, list[float]] = defaultdict(list)
+    for rollout in seen.rollouts:
+        candidates = _advantages(rollout)
+        weights = []
+        for loss in rollout.losses[:8]:
+            for policy in loss.policies[:1]:
+                if policy.rows is not None and not policy.even:
+                    weights.append(rollout.spread(policy.rows, policy.weight))
+        for candidate_values in [[_correlation(weight, c) for weight in weights] for c in candidates]:
+            values = [value for value in candidate_values if value is not None]
+            if values and (not found[rollout.cycle] or np.mean(values) > np.mean(found[rollout.cycle])):
+                found[rollout.cycle] = values
+    kept = {cycle: values for cycle, values in found.items() if values}
+    seen.notes["agreements"] = kept
+    return kept
+
+
+def _correlation(first: Array, second: Array) -> float | None:
+    rows = np.isfinite(first) & np.isfinite(second)
+    if rows.sum() < MIN_ROWS:
+        return None
+    a, b = first[rows] - first[rows].mean(), second[rows] - second[rows].mean()
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return None if size <= 1e-12 else float(a @ b) / size
+
+
+def _advantages(rollout: Rollout) -> list[Array]:
+    """Advantages by several honest definitions: with and without the value network, at two horizons."""
+    sources: list[dict[int, float]] = [heads for _, heads in rollout.silent]
+    for targets in rollout.targets:
+        pairs = zip(rollout.observation.tolist(), targets.prediction.tolist(), strict=True)
+        sources.append({int(identity): number for identity, number in pairs if np.isfinite(number)})
+    found = [_accumulated(rollout, {}, 0.99, 1.0), _accumulated(rollout, {}, 1.0, 1.0)]
+    for source in sources[:3]:
+        found += [_accumulated(rollout, source, 0.99, 0.95), _accumulated(rollout, source, 0.99, 1.0)]
+    return found
+
+
+def _accumulated(rollout: Rollout, source: dict[int, float], gamma: float, lam: float) -> Array:
+    value = np.nan_to_num(rollout.values_of(rollout.observation, source))
+    following = np.nan_to_num(rollout.values_of(rollout.next_observation, source))
+    along = rollout.following
+    next_value = np.where(along >= 0, value[along], following)
+    next_value = np.where(rollout.ended, 0.0, next_value)
+    delta = rollout.reward + gamma * next_value - value
+    advantage = np.zeros(len(delta))
+    for row in np.argsort(-rollout.time, kind="stable"):
+        after = along[row]
+        goes_on = after >= 0 and not rollout.ended[row]
+        advantage[row] = delta[row] + (gamma * lam * advantage[after] if goes_on else 0.0)
+    advantage[rollout.resets] = np.nan
+    return advantage
+
+
+def _own_advantage(seen: Seen) -> list[float]:
+    """Correlation of weights with target - prediction, as the script itself has them."""
+    found = []
+    for rollout in seen.rollouts:
+        for targets in rollout.targets:
+            own = targets.target - targets.prediction
+            for loss in rollout.losses[:1]:
+                for policy in loss.policies[:1]:
+                    value = (
+                        None if policy.rows is None else _correlation(rollout.spread(policy.rows, policy.weight), own)
+                    )
+                    if value is not None:
+                        found.append(value)
+    return found
+
+
+class ValueDirection(SeenCheck):
+    name = "value_direction"
+    question = "Do predictions move toward their targets?"
+    family = "mechanism-direction"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if _pulls(seen) else "no regression was seen whose gradient could be caught"
+
+    def look(self, seen: Seen) -> Finding:
+        by_module = _pulls(seen)
+        sign = descends(seen)
+        figures: dict[str, Any] = {
+            "predictions": {
+                name: {"updates": len(v), "agreement": float(np.mean(v) * sign)} for name, v in by_module.items()
+            }
+        }
+        enough = {name: np.array(v) * sign for name, v in by_module.items() if len(v) >= ENOUGH}
+        if not enough:
+            return self.finding("undecided", f"Fewer than {ENOUGH} updates of each prediction were looked at.", figures)
+        away = [name for name, v in enough.items() if v.mean() <= -CLEARLY and (v < 0).mean() > 0.9]
+        if away:
+            return self.finding(
+                "fail",
+                f"{some(away)} moves away from its targets in {len(enough[away[0]])} of the updates looked at.",
+                figures,
+                where=some(away),
+                cause="The value loss has the wrong sign.",
+                advice="Add the squared error to the loss that is minimised.",
+            )
+        if all(v.mean() >= CLEARLY for v in enough.values()):
+            return self.finding("pass", f"{some(enough)} moves toward its targets.", figures)
+        return self.finding("undecided", "The predictions do not clearly move toward their targets.", figures)
+
+
+def _pulls(seen: Seen) -> dict[str, list[float]]:
+    """module -> correlations of dL/dprediction with prediction - target."""
+    found: dict[str, list[float]] = defaultdict(list)
+    losses = seen.training_losses
+    for loss in losses[:: max(1, len(losses) // 96)]:
+        for regression in loss.regressions:
+            if regression.gradient is None or regression.module is None:
+                continue
+            value = _correlation(regression.gradient, regression.prediction - regression.target)
+            if value is not None:
+                found[regression.module].append(value)
+    return found
+
+
+class ActorClimbs(SeenCheck):
+    name = "actor_climbs"
+    question = "Does the actor raise the critic's answer, and leave the critic alone?"
+    family = "mechanism-direction"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if actor_losses(seen) else "no loss was seen that trains an actor through a critic"
+
+    def look(self, seen: Seen) -> Finding:
+        found = actor_losses(seen)
+        sign = descends(seen)
+        slopes = np.array([slope * sign for _, slope in found])
+        mixed = [loss for loss, _ in found if _regresses_and_climbs(seen, loss)]
+        figures = {
+            "losses": len(found),
+            "that_raise_the_critic": int((slopes < 0).sum()),
+            "that_lower_it": int((slopes > 0).sum()),
+            "that_also_train_the_critic": len(mixed),
+        }
+        if len(found) < ENOUGH:
+            return self.finding("undecided", f"{len(found)} such losses were looked at; it takes {ENOUGH}.", figures)
+        if (slopes > 0).mean() > 0.9:
+            return self.finding(
+                "fail",
+                f"In {int((slopes > 0).sum())} of {len(found)} losses the actor is pushed to actions that the critic values less.",
+                figures,
+                where="the actor's loss",
+                cause="A minus is missing: the actor's loss is +Q, or the entropy term was negated as a whole.",
+                advice="Minimise alpha * log_prob - Q (or -Q).",
+            )
+        if len(mixed) > 0.9 * len(found):
+            return self.finding(
+                "fail",
+                f"{len(mixed)} losses draw the critic to its target and push it up for the actor's sake in one backward pass.",
+                figures,
+                where="the actor's loss",
+                cause="Actor and critic losses are added and one optimizer holds both, so that the critic learns to flatter.",
+                advice="Step actor and critic apart, each with its own optimizer, or freeze the critic while the actor's loss runs.",
+            )
+        if (slopes < 0).mean() > 0.9:
+            return self.finding(
+                "pass", f"In {len(found)} losses the actor is pushed to actions that the critic values more.", figures
+            )
+        return self.finding("undecided", "The actor is pushed up and down the critic by turns.", figures)
+
+
+def critics(seen: Seen) -> set[str]:
+    """Modules that temporal-difference losses regress."""
+    return {each.module for each in bootstraps(seen) if each.module is not None}
+
+
+def actor_losses(seen: Seen) -> list[tuple[Loss, float]]:
+    """Losses in which a critic is asked with a gradient and not regressed, with the sum of dL/dQ."""
+    known = seen.notes.get("actor_losses")
+    if known is None:
+        known = seen.notes["actor_losses"] = _find_actor_losses(seen)
+    return list(known)
+
+
+def _find_actor_losses(seen: Seen) -> list[tuple[Loss, float]]:
+    regressed = critics(seen)
+    found = []
+    for loss in seen.training_losses:
+        mine = {regression.call for regression in loss.regressions}
+        slope = 0.0
+        asked = False
+        for position, about in enumerate(loss.event.calls):
+            gradient = loss.arrays.get(f"c{position}.gradient")
+            related = any(_related(str(about.get("module")), critic) for critic in regressed)
+            if gradient is None or position in mine or not related or not _one_number(gradient):
+                continue
+            if any(_nested(about, loss.event.calls[other]) for other in mine if other is not None):
+                continue
+            asked = True
+            slope += float(gradient.sum())
+        others = {name for name in loss.reach if not any(name.startswith(critic + ".") for critic in regressed)}
+        if asked and others and slope:
+            found.append((loss, slope))
+    return found
+
+
+def _one_number(gradient: Array) -> bool:
+    return gradient.ndim == 1 or (gradient.ndim == 2 and gradient.shape[1] == 1)
+
+
+def _related(module: str, critic: str) -> bool:
+    return module == critic or critic.startswith(module + ".") or module.startswith(critic + ".")
+
+
+def _nested(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    """Two calls of one forward pass: the same terms, and one inside of the other."""
+    return first.get("terms") == second.get("terms") and _related(str(first.get("module")), str(second.get("module")))
+
+
+def _regresses_and_climbs(seen: Seen, loss: Loss) -> bool:
+    owners = seen.owners(frozenset(loss.reach))
+    critics_reached = {n for n in loss.reach if any(n.startswith(critic + ".") for critic in critics(seen))}
+    if not loss.regressions or len(owners) != 1:
+        return False
+    return critics_reached <= seen.owned[next(iter(owners))]

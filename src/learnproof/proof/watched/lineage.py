@@ -1,0 +1,169 @@
+"""Target networks: do they start equal to the network they follow, lag behind it, move, and share nothing with it?
+
+Only followers that a temporal-difference loss asked about the future are judged; snapshots, references and averages kept
+beside a model may stand still, or follow, as they like.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...evidence.watched import FollowerMoved
+from ..check import Finding
+from ..seen import Seen
+from ..seen.view import Follower
+from .base import SeenCheck
+
+PATIENCE_UPDATES = 3_000
+PATIENCE_STEPS = 12_000
+"""Optimizer and environment steps without any move after which a target counts as never synchronised. SB3's DQN copies its
+target every 10,000 environment steps; a few thousand is usual."""
+HARD = 0.999
+"""A move by this share of the distance is a copy."""
+EVERY = 0.9
+MIN_MOVES = 20
+
+
+@dataclass(frozen=True)
+class Motion:
+    share: float
+    """Of the distance to the leader that a move covers: 1 for a copy, 0.005 for a usual soft update."""
+    error: float
+    """How far moves stray from the line to the leader, over their size."""
+    moves: int
+
+
+class TargetNetworks(SeenCheck):
+    name = "target_networks"
+    question = "Do target networks start equal, lag behind, move, and share nothing with the network they follow?"
+    family = "mechanism-health"
+
+    def lacks(self, seen: Seen) -> str:
+        if not seen.followers:
+            return "no network follows another one"
+        return "" if targets(seen) else "no following network is asked about the future by a loss"
+
+    def look(self, seen: Seen) -> Finding:
+        findings = [self._one(seen, follower) for follower in targets(seen)]
+        order = {"fail": 0, "undecided": 1, "pass": 2}
+        return min(findings, key=lambda finding: order[finding.status])
+
+    def _one(self, seen: Seen, follower: Follower) -> Finding:
+        met, now, totals = follower.met, follower.storage, follower.totals
+        motion = _motion(follower.moves)
+        steps = totals.steps if totals is not None else 0
+        moves = totals.moves if totals is not None else len(follower.moves)
+        env_steps = seen.totals.env_steps if seen.totals is not None else 0
+        figures = {
+            "network": follower.name, "follows": met.leader, "tensors": met.tensors, "shared": now.shared,
+            "equal_when_met": met.equal, "steps": steps, "moves": moves,
+            "share_of_the_distance": None if motion is None else motion.share,
+        }  # fmt: skip
+        where = f"{follower.name}, which follows {met.leader}"
+        shared = max(now.shared, 0 if totals is None or totals.shared is None else totals.shared)
+        if shared:
+            return self.finding(
+                "fail",
+                f"{follower.name} shares {shared} of its {met.tensors} tensors with {met.leader}: what the target says moves with "
+                "every step of the network that is drawn to it.",
+                figures,
+                where=where,
+                cause="It is the same object, was made with a shallow copy or load_state_dict(assign=True), or a part (a feature "
+                "extractor) was handed to both.",
+                advice="Build it with copy.deepcopy(network).",
+            )
+        if not met.equal and met.update <= 1:
+            return self.finding(
+                "fail",
+                f"{follower.name} did not equal {met.leader} when training began: the first targets come from random weights.",
+                figures,
+                where=where,
+                cause="Its weights were initialised apart and not copied before the first update.",
+                advice="Call target.load_state_dict(network.state_dict()) before training.",
+            )
+        if moves == 0:
+            long = steps >= PATIENCE_UPDATES and env_steps >= PATIENCE_STEPS
+            return self.finding(
+                "fail" if long else "undecided",
+                f"{follower.name} did not move in {steps} optimizer steps ({env_steps} environment steps).",
+                figures,
+                where=where,
+                cause="The synchronisation is never reached (nested under another interval), copies from itself, or has no effect."
+                if long
+                else "",
+                advice="Copy the weights every few hundred to few thousand steps, or softly at each one."
+                if long
+                else "Train longer, or synchronise more often.",
+            )
+        if motion is None:
+            return self.finding("undecided", f"{follower.name} moved while {met.leader} stood where it was.", figures)
+        if motion.error > 0.2 and motion.moves >= 3:
+            return self.finding(
+                "fail",
+                f"{follower.name} moves, but not toward {met.leader}: its moves stray {motion.error:.0%} from the line to it.",
+                figures,
+                where=where,
+                cause="It is copied from another network, or trained by an optimizer of its own.",
+                advice="Synchronise it from the network that its targets are for.",
+            )
+        if 0.5 < motion.share < HARD and motion.moves >= 3:
+            return self.finding(
+                "fail",
+                f"{follower.name} goes {motion.share:.1%} of the way to {met.leader} at every move: it does not lag.",
+                figures,
+                where=where,
+                cause="The soft update has its weights reversed: tau and 1 - tau are exchanged.",
+                advice="target = tau * network + (1 - tau) * target, with tau near 0.005.",
+            )
+        if motion.share >= HARD and steps >= MIN_MOVES and moves >= EVERY * steps:
+            return self.finding(
+                "fail",
+                f"{follower.name} was copied from {met.leader} at {moves} of {steps} optimizer steps: it never lags.",
+                figures,
+                where=where,
+                cause="The copy stands outside of the condition on its interval, or tau is 1.",
+                advice="Copy every few hundred steps, or use a small tau.",
+            )
+        how = "copied" if motion.share >= HARD else f"moved by {motion.share:.2g} of the distance"
+        return self.finding(
+            "pass",
+            f"{follower.name} started equal to {met.leader}, shares nothing with it, and was {how} {moves} times in {steps} steps.",
+            figures,
+        )
+
+
+def targets(seen: Seen) -> list[Follower]:
+    """Followers that losses with transitions of a memory asked, without gradient."""
+    asked = {
+        str(about.get("module"))
+        for loss in seen.training_losses
+        if loss.event.transitions_of is not None and loss.regressions
+        for about in loss.event.silent
+    }
+    return [
+        follower
+        for follower in seen.followers
+        if any(name == follower.name or name.startswith(follower.name + ".") for name in asked)
+        or any(follower.name.startswith(name + ".") for name in asked)
+    ]
+
+
+def _motion(moves: list[FollowerMoved]) -> Motion | None:
+    """Moves on the line to the leader, as the leader stood before or after the step beside the move, whichever fits."""
+    if not moves:
+        return None
+    best: Motion | None = None
+    for which in ("leader_before", "leader_after"):
+        change = np.concatenate([np.subtract(m.after, m.before) for m in moves])
+        distance = np.concatenate([np.subtract(getattr(m, which), m.before) for m in moves])
+        power = float(distance @ distance)
+        size = float(np.linalg.norm(change))
+        if power == 0 or size == 0:
+            continue
+        share = float(change @ distance) / power
+        error = float(np.linalg.norm(change - share * distance)) / size
+        if best is None or error < best.error:
+            best = Motion(share, error, len(moves))
+    return best

@@ -1,0 +1,78 @@
+"""Learning rates: are they above 0 while there is something left to train?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..check import Finding
+from ..seen import Seen
+from .base import SeenCheck
+
+MIN_STEPS = 16
+SPENT = 0.1
+"""Share of the run, at its end, that a schedule may spend at 0: decaying to 0 at the last step is usual."""
+
+
+class LearningRateAlive(SeenCheck):
+    name = "learning_rate_alive"
+    question = "Is the learning rate above 0 for as long as training goes on?"
+    family = "mechanism-health"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if any(step.learning_rates for step in seen.steps) else "no learning rate was seen"
+
+    def look(self, seen: Seen) -> Finding:
+        worst: Finding | None = None
+        for index in sorted({step.optimizer for step in seen.steps}):
+            steps = [
+                step
+                for step in seen.steps
+                if step.optimizer == index and any(r is not None for r in step.learning_rates)
+            ]
+            if len(steps) < MIN_STEPS:
+                continue
+            finding = self._one(seen, index, [(s.step, [r for r in s.learning_rates if r is not None]) for s in steps])
+            if finding.status == "fail":
+                return finding
+            worst = finding
+        if worst is None:
+            return self.finding(
+                "undecided", f"No optimizer has {MIN_STEPS} measured steps yet.", {"steps": len(seen.steps)}
+            )
+        return worst
+
+    def _one(self, seen: Seen, index: int, rates: list[tuple[int, list[float]]]) -> Finding:
+        total = seen.optimizer_totals.get(index)
+        length = max(total.steps if total is not None else 0, rates[-1][0] + 1)
+        kind = seen.optimizers[index].kind if index in seen.optimizers else "?"
+        figures: dict[str, Any] = {
+            "optimizer": index, "steps": length, "first": rates[0][1], "last": rates[-1][1],
+            "largest": max(max(group) for _, group in rates), "smallest": min(min(group) for _, group in rates),
+        }  # fmt: skip
+        where = f"optimizer {index} ({kind})"
+        if figures["smallest"] < 0:
+            return self.finding(
+                "fail", f"The learning rate falls below 0 (to {figures['smallest']:.2g}): steps then climb the loss.", figures,
+                where=where, cause="The schedule goes on past its end.", advice="Stop it at 0, or size it for the whole run.",
+            )  # fmt: skip
+        alive = [step for step, group in rates if max(group) > 0]
+        if not alive:
+            return self.finding(
+                "fail", f"The learning rate is 0 on all {len(rates)} measured steps: nothing can be learnt.", figures,
+                where=where, cause="It was set to 0, or its schedule was spent before the first step.",
+                advice="Print the optimizer's learning rate before the first step.",
+            )  # fmt: skip
+        dead_from = next((step for step, group in rates if step > alive[-1] and max(group) == 0), None)
+        if dead_from is not None and length - dead_from > SPENT * length and length - dead_from >= MIN_STEPS:
+            return self.finding(
+                "fail",
+                f"The learning rate reached 0 by step {dead_from} of {length} and stayed there: the last "
+                f"{(length - dead_from) / length:.0%} of the steps changed nothing.",
+                {**figures, "zero_from": dead_from},
+                where=where,
+                cause="The schedule was sized in other units than it is stepped in (rollouts or epochs against updates).",
+                advice="Give the schedule the number of times that its step() will be called.",
+            )
+        return self.finding(
+            "pass", f"The learning rate stays above 0 ({figures['first'][0]:.2g} to {figures['last'][0]:.2g}).", figures
+        )

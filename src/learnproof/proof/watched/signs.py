@@ -1,0 +1,117 @@
+"""Signs of the terms beside the objective: entropy is raised, the temperature trains itself alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..check import Finding
+from ..seen import Loss, Seen
+from .base import ENOUGH, SeenCheck, some
+from .direction import actor_losses, critics, descends
+
+SOFTMAX = ("SoftmaxBackward0", "ExpBackward0")
+LOG_SOFTMAX = ("LogSoftmaxBackward0", "LogsumexpBackward0", "LogBackward0")
+
+
+class EntropySign(SeenCheck):
+    name = "entropy_sign"
+    question = "Where entropy is in the loss, does the loss ask for more of it?"
+    family = "mechanism-direction"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if _slopes(seen) else "no entropy term was seen in a loss"
+
+    def look(self, seen: Seen) -> Finding:
+        slopes = np.array(_slopes(seen)) * descends(seen)
+        figures = {
+            "losses": len(slopes),
+            "that_ask_for_more": int((slopes < 0).sum()),
+            "for_less": int((slopes > 0).sum()),
+        }
+        if len(slopes) < ENOUGH:
+            return self.finding(
+                "undecided", f"{len(slopes)} losses with an entropy were seen; it takes {ENOUGH}.", figures
+            )
+        if (slopes > 0).mean() > 0.9:
+            return self.finding(
+                "fail",
+                f"In {int((slopes > 0).sum())} of {len(slopes)} losses a lower entropy lowers the loss: exploration is punished.",
+                figures,
+                where="the entropy term",
+                cause="The bonus is added to a loss that is minimised.",
+                advice="Subtract coefficient * entropy from the loss (in SAC: minimise alpha * log_prob - Q).",
+            )
+        if (slopes < 0).mean() > 0.9:
+            return self.finding("pass", f"In {len(slopes)} losses the entropy term asks for more entropy.", figures)
+        return self.finding("undecided", "The entropy term asks for more and for less by turns.", figures)
+
+
+def _slopes(seen: Seen) -> list[float]:
+    """dL/dH of each loss that has an entropy: caught at the distribution, read from a term sum(p log p), or, for an actor that
+    is trained through a critic, from the gradient at its own log-probability."""
+    found = []
+    through_critic = {id(loss) for loss, _ in actor_losses(seen)}
+    for loss in seen.training_losses:
+        caught = [e["gradient"] for e in loss.event.entropies if e.get("gradient")]
+        if caught:
+            found.append(float(sum(caught)))
+        elif id(loss) in through_critic and loss.policies:
+            slope = float(loss.policies[0].gradient.sum())  # log p stands for -H
+            if slope:
+                found.append(-slope)
+        elif not loss.event.entropies:
+            found += _written_out(loss)
+    return found
+
+
+def _written_out(loss: Loss) -> list[float]:
+    """Coefficients of sum(p log p): the product of a softmax and its own logarithm."""
+    found = []
+    for term in loss.event.terms:
+        near = term["structure"][:4]
+        product = near[:1] == ["MulBackward0"] and "sum" in term["reductions"]
+        if product and any(n in SOFTMAX for n in near) and any(n in LOG_SOFTMAX for n in near) and term["coefficient"]:
+            found.append(-float(term["coefficient"]))
+    return found
+
+
+class TemperatureApart(SeenCheck):
+    name = "temperature_apart"
+    question = "Does the temperature's loss train the temperature alone?"
+    family = "mechanism-health"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if _temperatures(seen) and critics(seen) else "no temperature with an optimizer of its own was seen"
+
+    def look(self, seen: Seen) -> Finding:
+        own = _temperatures(seen)
+        through_critic = {id(loss) for loss, _ in actor_losses(seen)}
+        losses = [loss for loss in seen.training_losses if loss.reach & own and id(loss) not in through_critic]
+        leaking = [loss for loss in losses if loss.reach - own]
+        figures: dict[str, Any] = {"losses": len(losses), "that_reach_more": len(leaking)}
+        if len(losses) < ENOUGH:
+            return self.finding(
+                "undecided", f"{len(losses)} losses of the temperature were seen; it takes {ENOUGH}.", figures
+            )
+        if len(leaking) > 0.9 * len(losses):
+            also = set().union(*(loss.reach - own for loss in leaking))
+            return self.finding(
+                "fail",
+                f"The temperature's loss also reaches {some(also)}.",
+                figures,
+                where=some(own),
+                cause="The log-probability in it is not detached.",
+                advice="Use log_prob.detach() in the temperature's loss.",
+            )
+        return self.finding("pass", f"{len(losses)} losses of the temperature reach it alone.", figures)
+
+
+def _temperatures(seen: Seen) -> set[str]:
+    """Parameters that an optimizer holds alone."""
+    return {
+        next(iter(owned))
+        for index, owned in seen.owned.items()
+        if len(owned) == 1 and seen.optimizers[index].n_owned == 1
+    }
