@@ -4,6 +4,7 @@
     optimizer_step                                 a measured step: learning rates, figures per parameter
     reach, loss                                    a set of parameters; a loss that was read, with its terms
     follower, follower_moved, follower_storage     a network that follows another one, and how
+    played                                         the script's policy once more, after its end
     *_totals, watched                              last words: counts over the whole run
 
 The batch of a `loss` has tensors named by place (watching/backward.py): c<i>.* for graded calls, n<i>.* for silent ones,
@@ -204,6 +205,20 @@ class EnvironmentTotals(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Played(Event):
+    """Returns of the script's own network acting by a rule, with its first and its last weights, on the same seeds."""
+
+    event: ClassVar[str] = "played"
+    module: str
+    rule: str
+    steps: int
+    seeds: list[int]
+    untrained: list[float]
+    trained: list[float]
+    random: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Watched(Event):
     """Counts over the whole run, and what went wrong with the watching itself."""
 
@@ -234,5 +249,6 @@ WATCHED_EVENTS: tuple[type[Event], ...] = (
     FollowerTotals,
     EnvironmentSeen,
     EnvironmentTotals,
+    Played,
     Watched,
 )

@@ -34,7 +34,7 @@ from .performance import PairedScores, Performance, judge_performance
 from .quorum import gradient_steps, gradient_steps_inspected, lacks, missing_quorum
 from .targets import AdvantagesRecomputed
 from .watched import WATCHED_CHECKS
-from .watched.returns import judge_training_returns
+from .watched.returns import judge_training_returns, played_again
 
 Outcome = Literal["proven", "broken", "unproven"]
 
@@ -216,7 +216,9 @@ def _performance(
     evidence: Evidence, scores: PairedScores | None, error_rate: float
 ) -> tuple[Performance | None, Finding]:
     if scores is None and evidence.of_watcher:
-        return None, judge_training_returns(evidence, error_rate)
+        scores = played_again(evidence)
+        if scores is None:
+            return None, judge_training_returns(evidence, error_rate)
     if scores is None:
         return None, Finding(
             "performance",

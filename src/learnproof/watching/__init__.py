@@ -18,6 +18,7 @@ How it sees, from the cheapest:
     environments.py   every step of the outermost environment: returns, lengths, ends; transitions.py remembers them
     backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates
     calls.py          calls of modules and distributions, only while a window is open
+    playing.py        after the script has ended: its greedy policy once more, with its first and its last weights
     plan.py           when windows open: by counts of cycles and updates, never by the clock
 
 `begin(folder)` starts a session in this process; inject/sitecustomize.py does the same in a process that is told to by its

@@ -22,6 +22,7 @@ from .forms import in_the_form_of
 from .glances import asked, is_a
 from .identity import flat_rows, identities
 from .patches import Patches, leave_no_trace, with_subclasses
+from .playing import how_made
 from .session import Session, reading, sense
 from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT, Transitions
 
@@ -80,6 +81,12 @@ class Stream:
         self.last_rows: Any = None
         """Identities of the observations that the script holds now, while transitions are kept."""
         self.last_observation: Any = None
+        self.longest = 0
+        """Steps of the longest episode."""
+        self.spec: Any = None
+        self.kind: Any = None
+        self.changed: str | None = None
+        """Why it cannot be made again from its id or class; None where it can."""
         """The observation itself, until the next step or the environment's end: a window may begin with it."""
 
     def let_go(self, environment: Any) -> None:
@@ -250,6 +257,7 @@ class Environments:
 
     def _episode(self, stream: Stream, copy: int, terminated: bool) -> None:
         stream.episodes += 1
+        stream.longest = max(stream.longest, stream.lengths[copy])
         self.episodes += 1
         if self.episodes <= EPISODES_TOLD or self.episodes % (1 << (self.episodes // EPISODES_TOLD).bit_length()) == 0:
             body: dict[str, Any] = {
@@ -318,6 +326,8 @@ class Environments:
             resets=False if resets is None else numpy.asarray(resets, bool),
             action=numpy.zeros((rows, 1), numpy.float32) if width is None else width[:, :ACTION_WIDTH],
         )
+        if self.session.window and "playing" in self.session.senses:
+            self.session.senses["playing"].acted(stream, before, width)
 
     def _final(self, numpy: Any, info: Any, stream: Stream) -> Any:
         """Identities of the true last observations that an autoreset hid, 0 where there is none."""
@@ -379,7 +389,10 @@ class Environments:
         mode = _autoreset(environment, sb3) if vector else None
         stream.next_step_autoreset = mode == "next_step"
         self.streams[id(environment)] = (weakref.ref(environment, stream.let_go), stream)
-        spec = asked(environment, "spec") or asked(next(iter(asked(environment, "envs") or ()), None), "spec")
+        single = next(iter(asked(environment, "envs") or ()), None) or environment
+        spec = asked(environment, "spec") or asked(single, "spec")
+        stream.spec = spec
+        stream.kind, stream.changed = how_made(environment, single)
         self.session.say(
             "environment",
             index=stream.index,

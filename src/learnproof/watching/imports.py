@@ -36,7 +36,7 @@ def attach_when_imported(session: Session) -> None:
 
 def _at_exit() -> None:
     if sessions.CURRENT is not None:
-        sessions.CURRENT.end("the process ended")
+        sessions.CURRENT.end("the process ended", play=not sessions.CURRENT.worker)
 
 
 def _attach(session: Session, name: str, attach: Callable[[Session], None]) -> None:
@@ -49,7 +49,7 @@ def _attach(session: Session, name: str, attach: Callable[[Session], None]) -> N
 
 
 def _attach_torch(session: Session) -> None:
-    from . import backward, calls, lineage, modes, optimizers
+    from . import backward, calls, lineage, modes, optimizers, playing
 
     session.torch = sys.modules["torch"]
     session.unseen = modes.unseen(session.torch)
@@ -59,7 +59,7 @@ def _attach_torch(session: Session) -> None:
         session.numpy = numpy
     except ImportError:
         session.not_seen("batches", "NumPy is not installed beside torch: counters only")
-    for room in (optimizers, lineage, backward, calls):
+    for room in (playing, optimizers, lineage, backward, calls):
         room.attach(session)
     session.open_window()
 

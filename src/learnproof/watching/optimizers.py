@@ -245,6 +245,8 @@ class Optimizers:
         if known is None:
             return
         session = self.session
+        if known.steps == 0:
+            session.senses["playing"].before_first_step(optimizer)
         known.steps += 1
         rate = optimizer.param_groups[0].get("lr")
         if rate is not known.rate and type(rate) is float:

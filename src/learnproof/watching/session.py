@@ -199,12 +199,15 @@ class Session:
 
     # ------------------------------------------------------------------ the end
 
-    def end(self, reason: str) -> None:
-        """Last words: totals, and what could not be seen. Called at exit, or by whoever began the session."""
+    def end(self, reason: str, play: bool = False) -> None:
+        """Last words: totals, and what could not be seen. Called at exit, or by whoever began the session. `play` where the
+        script is over, so that its policy can be played again without anybody noticing."""
         if self.ended or os.getpid() != self.owner:
             return
         try:
             self.close_window()
+            if play and "playing" in self.senses:
+                self.senses["playing"].play()
             for name, sense in self.senses.items():
                 words = getattr(sense, "last_words", None)
                 if words is not None:

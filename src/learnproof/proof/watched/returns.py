@@ -1,4 +1,4 @@
-"""Performance where the policies cannot be run again: from the returns of training alone.
+"""Performance of a watched loop: the script's own policy played once more, or the returns of training alone.
 
 A rising series of training returns shows a better policy only if nothing else changed with it. What an on-policy learner
 collects is its policy at work; what an epsilon-greedy one collects also changes with epsilon, and says nothing here.
@@ -13,7 +13,9 @@ import numpy as np
 
 from ...evidence import Evidence
 from ...evidence.events import Episode
+from ...evidence.watched import Played
 from ..check import Finding
+from ..performance import MIN_SEEDS, PairedScores
 from ..seen import Seen, seen
 from ..statistics import trend_test
 from .targets import bootstraps
@@ -72,6 +74,15 @@ def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
         "undecided", f"{words}: no rise beyond chance (p = {trend.p_value:.2g}).", figures,
         "Train longer; if it stays flat, look at the findings below.", trend.p_value,
     )  # fmt: skip
+
+
+def played_again(evidence: Evidence) -> PairedScores | None:
+    """What the watcher played after the script had ended, as paired scores."""
+    played = [event for event in evidence.of(Played) if event.process == seen(evidence).process]
+    if not played or len(played[-1].seeds) < MIN_SEEDS:
+        return None
+    last = played[-1]
+    return PairedScores("return", last.seeds, last.untrained, last.trained, last.random, "deterministic")
 
 
 def training_episodes(view: Seen) -> list[Episode]:

@@ -1,0 +1,241 @@
+"""After the script has ended: its greedy policy, played again with its first and with its last weights.
+
+The returns of an epsilon-greedy learner rise when epsilon falls, whatever it learns, so that they prove nothing. What can be
+compared is the same network acting greedily, untrained and trained, on the same fresh seeds, and random play beside them.
+
+    while it runs   the network that acts is recognised: it answered exactly the observation that was acted on, with one number
+                    per action, and the action was its largest. The weights are copied once, before the first optimizer step.
+    at exit         if the script ended by itself: a new environment of the same id, the three policies by turns, at most
+                    SEEDS seeds and STEPS steps; standard output and error are closed to it
+
+Not played, and said so: environments that cannot be made again, wrappers that change observations, networks with running
+statistics, scripts that ended with an error. `LEARNPROOF_WATCH_PLAY=0` switches it off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from .glances import held
+from .session import Session, sense
+
+SWITCH = "LEARNPROOF_WATCH_PLAY"
+SEEDS = 24
+FIRST_SEED = 1_000_003
+"""Far from the small seeds that scripts use."""
+STEPS = 40_000
+SECONDS = 4.0
+"""Past it no new seed is begun."""
+NUMBERS_COPIED = 4_000_000
+ACTS = 4
+GREEDY = 0.9
+PLAIN_WRAPPERS = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics", "Autoreset", "Monitor")
+"""Wrappers that leave observations, actions and rewards as they are."""
+PLAIN_VECTORS = ("SyncVectorEnv", "AsyncVectorEnv", "DummyVecEnv", "SubprocVecEnv")
+
+
+def attach(session: Session) -> None:
+    session.senses["playing"] = Playing(session)
+
+
+class Actor:
+    def __init__(self, module: Any) -> None:
+        self.module = weakref.ref(module)
+        self.acts = 0
+        self.greedy = 0
+
+
+class Playing:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.actors: dict[int, Actor] = {}
+        self.stream: Any = None
+        self.first: dict[int, tuple[Any, Any]] = {}
+        """id of a parameter -> (weak reference to it, its numbers before the first step)."""
+        self.copied = 0
+
+    def move_to(self, child: Session) -> None:
+        self.session = child
+        self.actors, self.first, self.copied = {}, {}, 0
+        child.senses["playing"] = self
+
+    def stop(self) -> None:
+        self.first = {}
+
+    @sense("playing")
+    def before_first_step(self, optimizer: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) in self.first or self.copied + parameter.numel() > NUMBERS_COPIED:
+                    continue
+                self.copied += parameter.numel()
+                self.first[id(parameter)] = (weakref.ref(parameter), parameter.detach().clone())
+
+    @sense("playing")
+    def acted(self, stream: Any, observations: Any, actions: Any) -> None:
+        """In a window, after a step: was the action the largest answer to the observation?"""
+        session, numpy = self.session, self.session.numpy
+        calls = session.senses.get("calls")
+        if calls is None or actions is None or actions.shape[1] != 1:
+            return
+        for call in reversed(calls.silent[-8:]):
+            if call.time != session.env_steps - 1:
+                return
+            output = call.output if call.output.ndim == 2 else call.output.reshape(1, -1)
+            module = call.module()
+            rows = call.entry.rows(numpy)
+            if module is None or output.shape[1] < 2 or len(output) != len(observations):
+                continue
+            if not numpy.array_equal(rows, observations):
+                continue
+            actor = self.actors.setdefault(id(module), Actor(module))
+            actor.acts += len(output)
+            actor.greedy += int((output.argmax(axis=1) == actions[:, 0]).sum())
+            self.stream = stream
+            return
+
+    # ------------------------------------------------------------------ at exit
+
+    @sense("playing")
+    def play(self) -> None:
+        if os.environ.get(SWITCH, "1") == "0" or getattr(sys, "last_type", None) is not None:
+            return
+        actor = max(self.actors.values(), key=lambda known: known.acts, default=None)
+        if actor is None or actor.acts < ACTS or actor.greedy < GREEDY * actor.acts:
+            return
+        module = actor.module()
+        if module is None:
+            self.session.not_seen("greedy play", "the network that acts was gone when the script ended")
+            return
+        if any(True for _ in module.buffers()):
+            self.session.not_seen(
+                "greedy play", "the network keeps running statistics, and their first state is not known"
+            )
+            return
+        parameters = list(module.parameters())
+        known = [self.first.get(id(parameter)) for parameter in parameters]
+        if any(entry is None or entry[0]() is not p for entry, p in zip(known, parameters)):
+            self.session.not_seen("greedy play", "not all first weights of the network that acts were copied")
+            return
+        environments = self.session.senses["environments"]
+        environments.local.inside = True  # what is played here is not the script's
+        with quiet():
+            environment = self._environment()
+            if environment is not None:
+                self._compare(environment, module, [entry[1] for entry in known if entry is not None])
+
+    def _environment(self) -> Any:
+        gymnasium = sys.modules.get("gymnasium")
+        spec = self.stream.spec
+        if gymnasium is None or self.stream.changed is not None:
+            self.session.not_seen("greedy play", f"the environment cannot be made again: {self.stream.changed}")
+            return None
+        if spec is not None:
+            return gymnasium.make(spec.id, disable_env_checker=True, **dict(spec.kwargs or {}, render_mode=None))
+        try:
+            return self.stream.kind()
+        except TypeError:
+            self.session.not_seen("greedy play", f"{self.stream.kind.__name__} cannot be made without arguments")
+            return None
+
+    def _compare(self, environment: Any, module: Any, first: list[Any]) -> None:
+        torch = self.session.torch
+        last = [parameter.detach().clone() for parameter in module.parameters()]
+        training = module.training
+        module.eval()
+        scores: dict[str, list[float]] = {"untrained": [], "trained": [], "random": []}
+        began, steps = time.monotonic(), 0
+        longest = max(self.stream.longest, 1)
+        seeds: list[int] = []
+        try:
+            for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
+                if steps > STEPS or time.monotonic() - began > SECONDS:
+                    break
+                row = {}
+                for name, weights in (("untrained", first), ("trained", last), ("random", None)):
+                    if weights is not None:
+                        with torch.no_grad():
+                            for parameter, numbers in zip(module.parameters(), weights):
+                                parameter.data.copy_(numbers)
+                    row[name], taken = self._episode(
+                        environment, module if weights is not None else None, seed, longest
+                    )
+                    steps += taken
+                seeds.append(seed)
+                for name, score in row.items():
+                    scores[name].append(score)
+        finally:
+            with torch.no_grad():
+                for parameter, numbers in zip(module.parameters(), last):
+                    parameter.data.copy_(numbers)
+            module.train(training)
+            environment.close()
+        if seeds:
+            self.session.say(
+                "played", last=True, module=self.session.names.of_module(module), rule="greedy", steps=steps, seeds=seeds, **scores
+            )  # fmt: skip
+
+    def _episode(self, environment: Any, module: Any, seed: int, longest: int) -> tuple[float, int]:
+        torch, numpy = self.session.torch, self.session.numpy
+        observation, _ = environment.reset(seed=seed)
+        environment.action_space.seed(seed)
+        total, steps = 0.0, 0
+        while steps < 2 * longest:
+            if module is None:
+                action = environment.action_space.sample()
+            else:
+                with torch.no_grad():
+                    answer = module(torch.as_tensor(numpy.asarray(observation, numpy.float32)).unsqueeze(0))
+                action = int(answer.reshape(-1).argmax())
+            observation, reward, terminated, truncated, _ = environment.step(action)
+            total += float(reward)
+            steps += 1
+            if terminated or truncated:
+                break
+        return total, steps
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Nothing that an environment says while it is played reaches the script's output."""
+    import warnings
+
+    streams = sys.stdout, sys.stderr
+    nowhere = open(os.devnull, "w")  # noqa: SIM115 (closed below, after the descriptors are back)
+    descriptors = []
+    try:
+        for number in (1, 2):
+            with contextlib.suppress(OSError):
+                descriptors.append((number, os.dup(number)))
+                os.dup2(nowhere.fileno(), number)
+        sys.stdout = sys.stderr = nowhere
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        for number, kept in descriptors:
+            os.dup2(kept, number)
+            os.close(kept)
+        nowhere.close()
+
+
+def how_made(environment: Any, single: Any) -> tuple[Any, str | None]:
+    """The class at the core of an environment, and why it could not be made again from its id or class, or None."""
+    if environment is not single and type(environment).__name__ not in PLAIN_VECTORS:
+        return None, f"it is a {type(environment).__name__}"
+    core = single
+    for _ in range(32):
+        inner = held(core, "env")
+        if inner is None:
+            return type(core), None
+        if type(core).__name__ not in PLAIN_WRAPPERS:
+            return None, f"it is wrapped in {type(core).__name__}"
+        core = inner
+    return None, "it has too many wrappers"
