@@ -256,14 +256,14 @@ class Backward:
 
     def after_step(self) -> None:
         if self.pending:
-            self._write_all()
-            self.pending = []
+            pending, self.pending = self.pending, []  # another thread may step at the same time
+            self._write_all(pending)
         self.session.senses["calls"].forget_graded()
         self.session.senses["optimizers"].last_loss = None
 
     @reading("loss")
-    def _write_all(self) -> None:
-        for pending in self.pending:
+    def _write_all(self, losses: list[Pending]) -> None:
+        for pending in losses:
             self._write(pending)
 
     def _write(self, pending: Pending) -> None:

@@ -81,13 +81,13 @@ class Stream:
         self.last_rows: Any = None
         """Identities of the observations that the script holds now, while transitions are kept."""
         self.last_observation: Any = None
+        """The observation itself, until the next step or the environment's end: a window may begin with it."""
         self.longest = 0
         """Steps of the longest episode."""
         self.spec: Any = None
         self.kind: Any = None
         self.changed: str | None = None
         """Why it cannot be made again from its id or class; None where it can."""
-        """The observation itself, until the next step or the environment's end: a window may begin with it."""
 
     def let_go(self, environment: Any) -> None:
         self.last_observation = None

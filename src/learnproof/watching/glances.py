@@ -29,6 +29,9 @@ def attributes(thing: Any) -> dict[str, Any]:
 
 def held(thing: Any, name: str) -> Any:
     """What an object holds under a name, in its dictionary or a slot; None where it would have to compute it."""
+    own = attributes(thing)
+    if name in own:
+        return own[name]
     kind = _defining(type(thing).__mro__, name)
     found = None if kind is None else vars(kind)[name]
     if type(found) is MemberDescriptorType:
@@ -36,7 +39,7 @@ def held(thing: Any, name: str) -> Any:
             return found.__get__(thing)
         except AttributeError:  # an empty slot
             return None
-    return None if _computes(found) else attributes(thing).get(name, found)
+    return None if _computes(found) else found
 
 
 def asked(environment: Any, name: str, even_if_computed: bool = False) -> Any:
@@ -52,8 +55,8 @@ def _answers_unnoticed(thing: Any, name: str, even_if_computed: bool) -> bool:
     if any(type(vars(kind).get("__getattribute__")) is FunctionType for kind in kinds):
         return False
     kind = _defining(kinds, name)
-    if kind is None and name in attributes(thing):
-        return True
+    if name in attributes(thing) and (kind is None or not hasattr(type(vars(kind)[name]), "__set__")):
+        return True  # a property computed once and kept is kept here
     if kind is not None and (even_if_computed or not _computes(vars(kind)[name])):
         return True
     kind = kind or _defining(kinds, "__getattr__")

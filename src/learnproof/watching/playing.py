@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .glances import held
-from .session import Session, sense
+from .session import Session, reading, sense
 
 SWITCH = "LEARNPROOF_WATCH_PLAY"
 SEEDS = 24
@@ -68,7 +68,7 @@ class Playing:
     def stop(self) -> None:
         self.first = {}
 
-    @sense("playing")
+    @reading("playing")
     def before_first_step(self, optimizer: Any) -> None:
         for group in optimizer.param_groups:
             for parameter in group["params"]:

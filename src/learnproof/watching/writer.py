@@ -103,8 +103,11 @@ class Writer:
         name = f"{kind}{self.suffix.replace('-', '_')}-{update:06d}-{step:09d}.safetensors"
         path = os.path.join(self.folder, "samples", name)
         try:
-            with open(path, "wb") as file:
+            with open(path, "xb") as file:
                 file.write(data)
+        except FileExistsError:  # two threads at the same count
+            self.dropped_samples += 1
+            return None, None
         except OSError as error:
             self.failed = str(error)
             return None, None

@@ -1,9 +1,11 @@
 """The script's objects are looked at without running its code."""
 
 import collections
+import functools
 
 import gymnasium
 import pytest
+import torch
 
 from learnproof.watching.glances import asked, attributes, held, is_a
 
@@ -44,6 +46,13 @@ class Computing(gymnasium.Env):
     @property
     def num_envs(self):
         return 4
+
+
+class Keeping(gymnasium.Env):
+    @functools.cached_property
+    def spec(self):
+        noticed["spec"] += 1
+        return "kept"
 
 
 class Forwarding(gymnasium.Wrapper):
@@ -90,6 +99,16 @@ def test_it_is_not_asked_for_what_the_script_computes():
     assert asked(Computing(), "observation_space") is None
     assert asked(gymnasium.Wrapper(Computing()), "observation_space") is None
     assert asked(Forwarding(Plain()), "num_envs") is None
+
+
+def test_what_was_computed_once_and_kept_is_found():
+    thing = Keeping()
+    assert [asked(thing, "spec"), held(thing, "spec")] == [None, None]
+    assert thing.spec == "kept"
+    noticed.clear()
+    assert [asked(thing, "spec"), held(thing, "spec")] == ["kept", "kept"]
+    logits = torch.zeros(2)
+    assert held(torch.distributions.Categorical(logits=logits), "logits") is not None
 
 
 def test_a_property_of_the_script_may_be_allowed():
