@@ -1,0 +1,174 @@
+"""Returns made by right and wrong definitions from random episodes: the fit must name each of them."""
+
+import numpy as np
+import pytest
+
+from learnproof.proof.seen.returns import Fit, fit_targets, fit_weights
+from learnproof.proof.seen.rollouts import Rollout, Targets
+
+STEPS, COPIES, GAMMA, LAMBDA = 64, 4, 0.97, 0.9
+CONVENTIONS = ("right", "crossing", "shifted", "cut as terminal", "cut crossing", "no last value", "wrong last value")
+
+
+def rollout(
+    seed: int = 0, ends: float = 0.08, cuts: float = 0.06
+) -> tuple[Rollout, np.ndarray, np.ndarray, np.ndarray]:
+    """Random episodes that reset in the same step, with values of all states; [steps, copies] each."""
+    rng = np.random.default_rng(seed)
+    shape = (STEPS, COPIES)
+    reward = rng.normal(1.0, 0.5, shape)
+    terminated = rng.random(shape) < ends
+    truncated = ~terminated & (rng.random(shape) < cuts)
+    observation = rng.integers(2, 2**62, (STEPS + 1, COPIES), dtype=np.uint64)
+    final = np.where(terminated | truncated, rng.integers(2, 2**62, shape, dtype=np.uint64), 0).astype(np.uint64)
+    value = rng.normal(0.0, 3.0, (STEPS + 1, COPIES))
+    final_value = np.where(final != 0, rng.normal(0.0, 3.0, shape), 0.0)
+    known = {int(i): float(v) for i, v in zip(observation.ravel(), value.ravel(), strict=True)}
+    known |= {int(i): float(v) for i, v in zip(final.ravel(), final_value.ravel(), strict=True) if i}
+    times = np.repeat(np.arange(1, STEPS + 1), COPIES)
+    made = Rollout(
+        cycle=0,
+        time=times,
+        stream=np.zeros(STEPS * COPIES, int),
+        copy=np.tile(np.arange(COPIES), STEPS),
+        observation=observation[:-1].ravel(),
+        next_observation=observation[1:].ravel(),
+        final_observation=final.ravel(),
+        reward=reward.ravel(),
+        terminated=terminated.ravel(),
+        truncated=truncated.ravel(),
+        resets=np.zeros(STEPS * COPIES, bool),
+        silent=[("critic/1", known)],
+        losses=[],
+    )
+    return made, reward, value, final_value
+
+
+def returns(made: Rollout, reward, value, final_value, convention: str, scale: float = 1.0) -> np.ndarray:
+    terminated, truncated = made.terminated.reshape(STEPS, COPIES), made.truncated.reshape(STEPS, COPIES)
+    ended = terminated | truncated
+    following = value[1:].copy()
+    if convention == "no last value":
+        following[-1] = 0.0
+    if convention == "wrong last value":
+        following[-1] = value[-2]
+    advantage = np.zeros((STEPS + 1, COPIES))
+    for t in range(STEPS - 1, -1, -1):
+        stop = ended[t]
+        if convention == "crossing":
+            stop = np.zeros(COPIES, bool)
+        if convention == "shifted":
+            stop = ended[t - 1] if t else np.zeros(COPIES, bool)
+        if convention == "cut crossing":
+            stop = terminated[t]
+        future = np.where(stop, 0.0, following[t])
+        if convention in ("right", "no last value", "wrong last value"):
+            future = np.where(truncated[t], final_value[t], future)
+        delta = scale * reward[t] + GAMMA * future - value[t]
+        advantage[t] = delta + GAMMA * LAMBDA * np.where(stop, 0.0, advantage[t + 1])
+    return (advantage[:-1] + value[:-1]).astype(np.float32).astype(np.float64)
+
+
+def named(fit: Fit, kind: str) -> set[str]:
+    return set(fit.special[kind]) - {"ambiguous", "unexplained"}
+
+
+def targets(made: Rollout, y: np.ndarray, value: np.ndarray, share: float = 1.0) -> Targets:
+    kept = np.random.default_rng(1).random(y.size) < share
+    return Targets("critic", np.where(kept, y.ravel(), np.nan), np.where(kept, value[:-1].ravel(), np.nan))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_right_definition_is_found_to_rounding(seed):
+    made, *parts = rollout(seed)
+    fit = fit_targets(made, targets(made, returns(made, *parts, "right", scale=0.1), parts[1]))
+    assert fit is not None
+    assert fit.matched
+    assert fit.gamma == pytest.approx(GAMMA, abs=1e-4)
+    assert fit.gae_lambda == pytest.approx(LAMBDA, abs=1e-4)
+    assert fit.reward_scale == pytest.approx(0.1, abs=1e-4)
+    assert named(fit, "terminal") == {"stop"}
+    assert named(fit, "first") == {"go on"}
+    assert named(fit, "cut") == {"bootstrap"}
+    assert named(fit, "last") == {"bootstrap"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("convention", "kind", "treatment"),
+    [
+        ("crossing", "terminal", "go on"),
+        ("shifted", "first", "stop"),
+        ("cut as terminal", "cut", "stop"),
+        ("cut crossing", "cut", "go on"),
+        ("no last value", "last", "nothing"),
+        ("wrong last value", "last", "the state itself"),
+    ],
+)
+def test_each_wrong_definition_is_named(seed, convention, kind, treatment):
+    made, *parts = rollout(seed)
+    fit = fit_targets(made, targets(made, returns(made, *parts, convention), parts[1]))
+    assert fit is not None
+    assert fit.matched
+    assert named(fit, kind) == {treatment}
+
+
+def test_half_of_the_rows_are_enough():
+    made, *parts = rollout(3)
+    fit = fit_targets(made, targets(made, returns(made, *parts, "right"), parts[1], share=0.5))
+    assert fit is not None
+    assert fit.matched
+    assert named(fit, "terminal") == {"stop"}
+
+
+def test_returns_along_the_batch_are_named():
+    made, reward, value, _ = rollout(0, ends=0.0, cuts=0.0)
+    advantage = np.zeros((STEPS, COPIES + 1))
+    for c in range(COPIES - 1, -1, -1):
+        after = value[:-1, c + 1] if c + 1 < COPIES else 0.0
+        advantage[:, c] = reward[:, c] + GAMMA * after - value[:-1, c] + GAMMA * LAMBDA * advantage[:, c + 1]
+    fit = fit_targets(made, targets(made, advantage[:, :-1] + value[:-1], value))
+    assert fit is not None
+    assert fit.form == "along the batch"
+
+
+def test_noise_is_not_explained():
+    made, _, value, _ = rollout(0)
+    noise = np.random.default_rng(9).normal(size=(STEPS, COPIES))
+    fit = fit_targets(made, targets(made, noise, value))
+    assert fit is not None
+    assert not fit.matched
+
+
+def to_go(made: Rollout, reward: np.ndarray, gamma: float) -> np.ndarray:
+    ended = (made.terminated | made.truncated).reshape(STEPS, COPIES)
+    total = np.zeros((STEPS + 1, COPIES))
+    for t in range(STEPS - 1, -1, -1):
+        total[t] = reward[t] + gamma * np.where(ended[t], 0.0, total[t + 1])
+    return total[:-1]
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_weights_of_rewards_to_go_are_recognised_up_to_baseline_and_scale(constant, sign):
+    made, reward, *_ = rollout(2, ends=0.1, cuts=0.0)
+    if constant:
+        reward = np.ones_like(reward)
+        made.reward = reward.ravel()
+    weight = sign * (to_go(made, reward, 0.95) - 4.0) / 7.0
+    fit = fit_weights(made, weight.ravel())
+    assert fit is not None
+    assert fit.matched
+    assert fit.form == "reward to go"
+    assert fit.gamma == pytest.approx(0.95, abs=1e-6)
+    assert np.sign(fit.alpha) == sign
+
+
+def test_one_return_for_all_steps_and_reversed_returns_are_named():
+    made, reward, *_ = rollout(2, ends=0.0, cuts=0.0)
+    whole = np.broadcast_to(to_go(made, reward, 0.95)[0], reward.shape)
+    assert fit_weights(made, whole.ravel().copy()).form == "whole return"  # type: ignore[union-attr]
+    past = np.zeros_like(reward)
+    for t in range(STEPS):
+        past[t] = reward[t] + (0.95 * past[t - 1] if t else 0.0)
+    assert fit_weights(made, past.ravel()).form == "against time"  # type: ignore[union-attr]
