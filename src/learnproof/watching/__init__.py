@@ -17,6 +17,7 @@ How it sees, from the cheapest:
     lineage.py        networks that follow others: eight numbers of each are read at every step
     environments.py   every step of the outermost environment: returns, lengths, ends; transitions.py remembers them
     backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates
+    written.py        networks and log-probabilities without modules and distributions, read from the graph
     calls.py          calls of modules and distributions, only while a window is open
     playing.py        after the script has ended: its greedy policy once more, with its first and its last weights
     plan.py           when windows open: by counts of cycles and updates, never by the clock

@@ -8,7 +8,7 @@ again without effect are asked again on the same input. All of it is one `loss` 
     n<i>.*  a silent call since the last step (a target network, say): rows, output
     s<i>.*  a log-probability without gradient since the last step: value, action
     p<i>.*  a log-probability in the loss: value, action, gradient (dL/dlog_prob), rows
-    k<i>    a constant, k<i>.partner what stood against it
+    k<i>    a constant, k<i>.partner what stood against it; where no module's call tells: k<i>.rows, k<i>.gradient of that
     t.*     the transitions that rows of this loss began, where they are known: t.row counts in the array that the event
             names as transitions_of
 """
@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import graph
-from .calls import SILENT_PER_LOSS, Call, Calls, Joined, Score
+from . import graph, written
+from .calls import SILENT_PER_LOSS, Call, Calls, Entry, Joined, Score
 from .modes import standing_aside
 from .patches import Patches, leave_no_trace
 from .session import Session, reading, sense
@@ -149,6 +149,8 @@ class Backward:
         pending.silent_scores = calls.silent_scores_now()[-SCORES_PER_LOSS:]
         in_loss = [s for s in calls.scores if s.node is not None and s.node in reading.members]
         pending.scores = [s for s in in_loss if s.what == "log_prob"]
+        if not pending.scores and session.saved_can_be_read:
+            pending.scores = self._written_scores(reading)
         session.senses["optimizers"].tell_optimizers()
         if len(pending.scores) > SCORES_PER_LOSS:
             pending.scores = (
@@ -156,10 +158,42 @@ class Backward:
             )
         pending.body = self._body(pending, tensors, options)
         pending.entropies = [s for s in in_loss if s.what == "entropy"][:SCORES_PER_LOSS]
+        if session.saved_can_be_read:
+            self._written_predictions(pending)
         self._lay_probes(pending)
         reading.let_go()
         self.pending.append(pending)
         return pending
+
+    def _written_scores(self, reading: graph.Reading) -> list[Score]:
+        """Log-probabilities that no distribution computed, as scores like any other."""
+        session = self.session
+        found = []
+        for each in written.log_probs(session.torch, reading.nodes, SCORES_PER_LOSS):
+            entry = None if each.rows is None else Entry(each.rows)
+            kind = "log_softmax" if each.sign > 0 else "cross_entropy"
+            score = Score(kind, "log_prob", entry, each.action, each.value, None, session.env_steps, session.updates)
+            score.node = each.node
+            found.append(score)
+        return found
+
+    def _written_predictions(self, pending: Pending) -> None:
+        """Of regressions that no module's call explains: the prediction, and the rows behind it."""
+        torch, reading = self.session.torch, pending.reading
+        for constant in reading.constants:
+            if constant.role not in ("target", "difference"):
+                continue
+            if any(call.node in constant.near for call in pending.calls):
+                continue
+            node = reading.members.get(constant.beside_number)
+            if constant.partner is None:
+                answer = written.answer_of(torch, node)
+                constant.partner = (
+                    None if answer is None or answer.numel() != constant.value.numel() else answer.clone()
+                )
+            rows = written.input_of(torch, node)
+            if rows is not None and len(rows) == constant.value.numel():
+                constant.inputs = rows.clone()
 
     def _body(self, pending: Pending, tensors: list[Any], options: Any) -> dict[str, Any]:
         session, reading = self.session, pending.reading
@@ -231,6 +265,9 @@ class Backward:
                 self._probe(pending, key, node)
         for position, entropy in enumerate(pending.entropies):
             self._probe(pending, f"e{position}", entropy.node)
+        for position, constant in enumerate(pending.reading.constants):
+            if constant.inputs is not None and constant.beside_number in pending.reading.members:
+                self._probe(pending, f"k{position}", constant.beside_number)
         if not pending.scores:
             for position, node in enumerate(pending.reading.gathers[:SCORES_PER_LOSS]):
                 self._probe(pending, f"g{position}", node)
@@ -279,8 +316,9 @@ class Backward:
         for key, gradient in pending.gradients.items():
             if key.startswith("g"):
                 arrays[key + ".gradient"] = _array(gradient)
-        if pending.calls and not session.long:
-            names = [name for name in ("c0.rows", "p0.rows") if arrays.get(name) is not None]
+        if not session.long:
+            names = [name for name in arrays if name[0] in "cpk" and name.endswith(".rows")]
+            names = [name for name in names if arrays[name] is not None]
             body["transitions_of"] = max(names, key=lambda name: len(arrays[name])) if names else None
             self._transitions(arrays, arrays.get(body["transitions_of"]))
         arrays = {name: numpy.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
@@ -344,6 +382,9 @@ class Backward:
         arrays[f"k{index}"] = _array(constant.value)
         if constant.partner is not None:
             arrays[f"k{index}.partner"] = _array(constant.partner)
+        if constant.inputs is not None:
+            arrays[f"k{index}.rows"] = Entry(constant.inputs).rows(self.session.numpy)
+            arrays[f"k{index}.gradient"] = _array(pending.gradients.get(f"k{index}"))
         return {
             "role": constant.role,
             "sign": constant.sign,

@@ -68,6 +68,9 @@ class Constant:
         """Where it was found."""
         self.beside: str | None = None if beside is None else beside.name()
         """The operand that has a gradient."""
+        self.beside_number = number_of(beside)
+        self.inputs: Any = None
+        """Rows that went into the network behind it, where no module's call tells them (written.py)."""
         self.near = {number_of(other) for other in walk([beside], NODES_BESIDE)}
         """Numbers of its node and of those behind it."""
         self.partner = partner

@@ -20,6 +20,7 @@ from ...evidence.watched import LossSeen
 
 Array = np.ndarray[Any, Any]
 
+WRITTEN_OUT = "a network that is written out"
 ARITHMETIC = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "ClampBackward0", "ClampBackward1", "MinimumBackward0",
               "MaximumBackward0", "RsubBackward1")  # fmt: skip
 
@@ -103,7 +104,7 @@ class Loss:
             found.append(
                 Policy(
                     value=value,
-                    gradient=gradient.reshape(value.shape),
+                    gradient=gradient.reshape(value.shape) * (-1 if about.get("kind") == "cross_entropy" else 1),
                     rows=self._rows(key, len(value)),
                     action=self.arrays.get(key + ".action"),
                     terms=tuple(about.get("terms", ())),
@@ -153,16 +154,18 @@ class Loss:
             target = constant
         else:
             predicted = self._predicted(output, constant.size)
-            if predicted is None:
+            if predicted is None and f"k{position}.partner" in self.arrays:
+                predicted = self.arrays[f"k{position}.partner"].astype(np.float64).reshape(-1)
+            if predicted is None or predicted.size != constant.size:
                 return None
             prediction = predicted
             target = prediction - float(about.get("sign", 1)) * constant
         return Regression(
             prediction=prediction,
             target=target,
-            gradient=self._gradient(call, prediction),
-            rows=None if call is None else self._rows(f"c{call}", constant.size),
-            module=None if call is None else self.event.calls[call].get("module"),
+            gradient=self._gradient(f"k{position}" if call is None else f"c{call}", prediction),
+            rows=self._rows(f"k{position}" if call is None else f"c{call}", constant.size),
+            module=WRITTEN_OUT if call is None else self.event.calls[call].get("module"),
             call=call,
             terms=terms,
             exact=about["role"] == "target",
@@ -194,10 +197,8 @@ class Loss:
                 return index.reshape(-1).astype(np.int64)
         return None
 
-    def _gradient(self, call: int | None, prediction: Array) -> Array | None:
-        if call is None:
-            return None
-        gradient = self.arrays.get(f"c{call}.gradient")
+    def _gradient(self, key: str, prediction: Array) -> Array | None:
+        gradient = self.arrays.get(key + ".gradient")
         if gradient is None:
             return None
         gradient = gradient.astype(np.float64)
