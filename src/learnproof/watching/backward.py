@@ -173,7 +173,7 @@ class Backward:
             entry = None if each.rows is None else Entry(each.rows)
             kind = "log_softmax" if each.sign > 0 else "cross_entropy"
             score = Score(kind, "log_prob", entry, each.action, each.value, None, session.env_steps, session.updates)
-            score.node = each.node
+            score.node, score.shape = each.node, each.shape
             found.append(score)
         return found
 
@@ -365,7 +365,8 @@ class Backward:
         if score.entry is not None:
             arrays[key + ".rows"] = score.entry.rows(numpy)
         first = score.node[0] if isinstance(score.node, list) else score.node
-        return {"kind": score.kind, "shape": list(score.result.shape), "terms": _terms_with(pending.reading, first)}
+        shape = list(score.shape or score.result.shape)
+        return {"kind": score.kind, "shape": shape, "terms": _terms_with(pending.reading, first)}
 
     def _entropy(self, key: str, score: Score, pending: Pending) -> dict[str, Any]:
         """`gradient` is dL/dH, summed: below 0 where the loss asks for more entropy."""

@@ -94,6 +94,8 @@ class Score:
         self.result = result
         self.node = node
         """Its number, or None without a gradient; a list of them where many scores were merged."""
+        self.shape: Any = None
+        """As the script has it, where `result` is not of that shape."""
         self.time = time
         self.update = update
 

@@ -21,6 +21,8 @@ LAYERS = ("AddmmBackward0", "MmBackward0", "ConvolutionBackward0")
 class LogProb:
     def __init__(self, node: Any, value: Any, action: Any, rows: Any, sign: int) -> None:
         self.node = number_of(node)
+        self.shape = shape_of(node, 0)
+        """As the script has it; `value` and `action` are one long row."""
         self.value = value
         self.action = action
         self.rows = rows
