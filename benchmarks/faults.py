@@ -53,6 +53,8 @@ FAMILIES = {
     "distributions_fit": {"shapes"},
     "learning_rate_alive": {"rates"},
     "policy_looks": {"goal"},
+    "tokens_masked": {"language"},
+    "reference_apart": {"language", "signs"},
 }
 """Which families of faults a check may name; a check that speaks of several things names several."""
 

@@ -268,6 +268,8 @@ class Backward:
         for position, constant in enumerate(pending.reading.constants):
             if constant.inputs is not None and constant.beside_number in pending.reading.members:
                 self._probe(pending, f"k{position}", constant.beside_number)
+            elif constant.role == "inverse_ratio" and constant.node in pending.reading.members:
+                self._probe(pending, f"k{position}", constant.node)
         if not pending.scores:
             for position, node in enumerate(pending.reading.gathers[:SCORES_PER_LOSS]):
                 self._probe(pending, f"g{position}", node)
@@ -385,7 +387,7 @@ class Backward:
             arrays[f"k{index}.partner"] = _array(constant.partner)
         if constant.inputs is not None:
             arrays[f"k{index}.rows"] = Entry(constant.inputs).rows(self.session.numpy)
-            arrays[f"k{index}.gradient"] = _array(pending.gradients.get(f"k{index}"))
+        arrays[f"k{index}.gradient"] = _array(pending.gradients.get(f"k{index}"))
         return {
             "role": constant.role,
             "sign": constant.sign,

@@ -5,7 +5,8 @@ A graph is walked from the loss to the parameters, before the backward pass free
     terms       loss = sum of coefficient x term; descended through +, -, x constant, mean, sum, views, cat and stack
     constants   tensors that entered the loss without a gradient: targets, advantages, old log-probabilities, masks
     broadcasts  an operation whose result is (N, N) from an operand of N numbers
-    ratios      exp(log-probability - constant): the probability ratio, exactly as the loss used it
+    ratios      exp(log-probability - constant): the probability ratio, exactly as the loss used it; and exp(constant -
+                log-probability), which estimates of a divergence from a reference are made of
     gathers     log-softmax read at an index: log-probabilities that no distribution object computed
 
 A node holds the graph behind it, and with it the weights; whoever keeps one longer than the script does keeps them in
@@ -62,7 +63,7 @@ class Term:
 class Constant:
     def __init__(self, role: str, value: Any, node: Any, beside: Any, partner: Any = None, sign: int = 1) -> None:
         self.role = role
-        """target, difference (prediction - target, or the reverse where sign is -1), weight, ratio, index, label."""
+        """target, difference (prediction - target, or the reverse where sign is -1), weight, ratio, inverse_ratio, index, label."""
         self.value = value
         self.node = number_of(node)
         """Where it was found."""
@@ -265,6 +266,8 @@ def _ratio(torch: Any, node: Any, reading: Reading) -> None:
     first, second = _operand(below, 0), _operand(below, 1)
     if first is not None and second is None:
         _keep(torch, reading, "ratio", saved(node, "result"), node, first)
+    elif first is None and second is not None:
+        _keep(torch, reading, "inverse_ratio", saved(node, "result"), node, second)
 
 
 def _broadcast(node: Any, name: str, reading: Reading) -> None:

@@ -17,6 +17,7 @@ All of them read `proof.seen`. An accusation needs several updates that agree; w
 from ..check import Check
 from .dependence import CreditReachesOn, PolicyLooks
 from .direction import ActorClimbs, PolicyDirection, ValueDirection
+from .language import ReferenceApart, TokensMasked
 from .lineage import TargetNetworks
 from .ownership import GradientsCleared, LossesReachWeights, OptimizersFed, WeightsOwned
 from .rates import LearningRateAlive
@@ -43,6 +44,8 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     DistributionsFit(),
     PolicyLooks(),
     CreditReachesOn(),
+    TokensMasked(),
+    ReferenceApart(),
 )
 
 __all__ = ["WATCHED_CHECKS"]

@@ -1,0 +1,214 @@
+"""A language model's policy gradient: tokens that the policy chose, and no others, carry the loss; a reference stands apart.
+
+    tokens_masked     prompt and padding get no gradient, the first chosen token does, and the mask is a mask
+    reference_apart   the divergence is from another network than the policy, and is punished, not sought
+
+A loop counts as one where log-probabilities of tokens, [sequences, positions], are in the loss and no environment is stepped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..check import Finding
+from ..seen import Loss, Seen
+from ..seen.losses import Array
+from .base import ENOUGH, SeenCheck
+
+AWAY = 1e-6
+SETTLED = 4
+"""Updates after which a reference that is kept still must differ from a policy that moves."""
+
+
+class Tokens:
+    """Log-probabilities of a loss as [sequences, positions]."""
+
+    def __init__(self, loss: Loss, prompt: int | None) -> None:
+        self.loss = loss
+        shape = loss.event.log_probs[0]["shape"]
+        self.shape = (int(shape[0]), int(shape[1]))
+        policy = loss.policies[0]
+        self.gradient = policy.gradient.reshape(self.shape).astype(np.float64)
+        self.action = None if policy.action is None else policy.action.reshape(self.shape)
+        self.prompt = prompt
+        """Tokens of the prompt, where the first call of the sampling tells."""
+
+    @property
+    def used(self) -> Array:
+        return np.asarray(self.gradient != 0)
+
+    @property
+    def logits_gradient(self) -> Array | None:
+        """[sequences, positions] whether any logit there gets a gradient."""
+        for position, about in enumerate(self.loss.event.calls):
+            gradient = self.loss.arrays.get(f"c{position}.gradient")
+            if gradient is None or gradient.ndim != 3 or len(about["shape"]) != 3:
+                continue
+            if gradient.shape[0] == self.shape[0] and 0 <= gradient.shape[1] - self.shape[1] <= 1:
+                return np.asarray((gradient != 0).any(axis=2)[:, : self.shape[1]])
+        return None
+
+
+def token_losses(seen: Seen) -> list[Tokens]:
+    known = seen.notes.get("token_losses")
+    if known is None:
+        known = seen.notes["token_losses"] = _find(seen)
+    return list(known)
+
+
+def _find(seen: Seen) -> list[Tokens]:
+    if seen.environments:
+        return []
+    found = []
+    for loss in seen.training_losses:
+        if not loss.policies or not loss.event.log_probs:
+            continue
+        shape = [int(size) for size in loss.event.log_probs[0].get("shape", ())]
+        while len(shape) > 2 and shape[-1] == 1:
+            shape = shape[:-1]
+        if len(shape) == 2 and shape[1] > 1 and loss.policies[0].gradient.size == shape[0] * shape[1]:
+            found.append(Tokens(loss, _prompt(loss, shape[1])))
+    return found
+
+
+def _prompt(loss: Loss, positions: int) -> int | None:
+    """Length of the first call without gradient that is shorter than the whole: where sampling began."""
+    lengths = [int(about["shape"][1]) for about in loss.event.silent if len(about.get("shape", ())) == 3]
+    if not lengths or lengths[0] >= positions or len(set(lengths)) < 2:
+        return None
+    return lengths[0]
+
+
+class TokensMasked(SeenCheck):
+    name = "tokens_masked"
+    question = "Do exactly the tokens that the policy chose carry the loss?"
+    family = "mechanism-identity"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if token_losses(seen) else "no log-probabilities of tokens were seen in a loss"
+
+    def look(self, seen: Seen) -> Finding:
+        found = token_losses(seen)
+        masks = [loss for loss in found if _mask_is_no_mask(loss.loss)]
+        in_prompt = [t for t in found if t.prompt is not None and t.used[:, : t.prompt - 1].any()]
+        first_lost = [t for t in found if t.prompt is not None and t.used.any() and not t.used[:, t.prompt - 1].any()]
+        padding = [t for t in found if _beyond(t)]
+        figures: dict[str, Any] = {
+            "losses": len(found), "with_a_prompt_trained": len(in_prompt), "without_the_first_token": len(first_lost),
+            "with_padding_in_another_term": len(padding), "with_a_mask_that_is_none": len(masks),
+        }  # fmt: skip
+
+        def fail(summary: str, cause: str, advice: str) -> Finding:
+            return self.finding("fail", summary, figures, where="the mask of tokens", cause=cause, advice=advice)
+
+        if len(found) < ENOUGH:
+            return self.finding("undecided", f"{len(found)} such losses were looked at; it takes {ENOUGH}.", figures)
+        if len(masks) > 0.8 * len(found):
+            return fail(
+                "The tensor that masks the tokens is not 0 or 1: it is a multiple of the advantages.",
+                "The advantages were passed where the mask belongs, so that every token counts by its advantage squared.",
+                "Pass the mask of the answer's tokens.",
+            )
+        if len(in_prompt) > 0.8 * len(found) or len(first_lost) > 0.8 * len(found):
+            where = "tokens of the prompt" if len(in_prompt) >= len(first_lost) else "not the first token of the answer"
+            return fail(
+                f"The loss trains {where}: the mask and the log-probabilities are shifted against each other.",
+                "Position j of the log-probabilities is for token j + 1; the mask was cut at another place.",
+                "Shift mask and tokens alike, or cut both at the length of the prompt.",
+            )
+        if len(padding) > 0.8 * len(found):
+            return fail(
+                "Positions whose log-probability is masked out still get a gradient from another term of the loss.",
+                "Entropy or divergence is averaged over padding too.",
+                "Multiply every term by the mask before it is averaged, and divide by the mask's sum.",
+            )
+        known = sum(t.prompt is not None for t in found)
+        return self.finding(
+            "pass", f"In {len(found)} losses only chosen tokens carry the loss (prompt known in {known}).", figures
+        )
+
+
+def _mask_is_no_mask(loss: Loss) -> bool:
+    """Two weights that multiply the same log-probabilities, one of them a multiple of the other."""
+    weights = [
+        loss.arrays[f"k{position}"].astype(np.float64)
+        for position, about in enumerate(loss.event.constants)
+        if about.get("role") == "weight" and f"k{position}" in loss.arrays
+    ]
+    weights = [w for w in weights if w.ndim in (1, 2) and w.size > 1 and np.ptp(w) > 1e-9]
+    per_row = [w.reshape(len(w), -1) for w in weights]
+    per_token = [w for w in per_row if w.shape[1] > 1]
+    if not per_token or any(set(np.unique(w)) <= {0.0, 1.0} for w in per_token):
+        return False
+    signs = [w for w in per_row if (w < 0).any() and (w > 0).any()]
+    if len(signs) < 2:
+        return False
+    policy = loss.policies[0]
+    gradient = policy.gradient.reshape(-1)
+    return bool((gradient <= 0).all() or (gradient >= 0).all())
+
+
+def _beyond(tokens: Tokens) -> bool:
+    logits = tokens.logits_gradient
+    return logits is not None and bool((logits & ~tokens.used).mean() > 0.01)
+
+
+class ReferenceApart(SeenCheck):
+    name = "reference_apart"
+    question = "Is the divergence measured from another network than the policy, and punished?"
+    family = "mechanism-identity"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if _divergences(seen) else "no divergence from a reference was seen in a loss"
+
+    def look(self, seen: Seen) -> Finding:
+        found = _divergences(seen)
+        late = [off for loss, off, _ in found if loss.update >= SETTLED]
+        slopes = np.array([slope for _, _, slope in found if slope])
+        figures = {"losses": len(found), "largest_ratio": max((off for _, off, _ in found), default=0.0),
+                   "that_punish": int((slopes > 0).sum()), "that_reward": int((slopes < 0).sum())}  # fmt: skip
+        if len(slopes) >= ENOUGH and (slopes < 0).mean() > 0.9:
+            return self.finding(
+                "fail",
+                f"In {int((slopes < 0).sum())} losses a larger divergence from the reference lowers the loss.",
+                figures,
+                where="the divergence term",
+                cause="It is subtracted from a loss that is minimised.",
+                advice="Add coefficient * divergence to the loss.",
+            )
+        if len(late) >= ENOUGH and max(late) <= AWAY:
+            return self.finding(
+                "fail",
+                f"After {found[-1][0].update} updates the policy and its reference still agree exactly: the divergence is always 0.",
+                figures,
+                where="the reference",
+                cause="The reference is the policy itself (the same object, or called instead of it), so that it moves along.",
+                advice="Keep a frozen copy: copy.deepcopy(model).requires_grad_(False).",
+            )
+        if len(late) < ENOUGH:
+            return self.finding(
+                "undecided", f"{len(late)} losses after the start were looked at; it takes {ENOUGH}.", figures
+            )
+        return self.finding(
+            "pass", f"In {len(found)} losses the divergence from a reference apart is punished.", figures
+        )
+
+
+def _divergences(seen: Seen) -> list[tuple[Loss, float, float]]:
+    """(loss, how far the ratio to the reference is off 1 where tokens count, dL/dratio)."""
+    found = []
+    for tokens in token_losses(seen):
+        loss = tokens.loss
+        for position, about in enumerate(loss.event.constants):
+            ratio = loss.arrays.get(f"k{position}")
+            if about.get("role") != "inverse_ratio" or ratio is None:
+                continue
+            gradient = loss.arrays.get(f"k{position}.gradient")
+            used = tokens.used.reshape(-1) if ratio.size == tokens.used.size else np.ones(ratio.size, bool)
+            off = np.abs(ratio.reshape(-1)[used].astype(np.float64) - 1)
+            slope = 0.0 if gradient is None else float(gradient.sum())
+            found.append((loss, float(off.max(initial=0.0)), slope))
+            break
+    return found
