@@ -5,6 +5,7 @@ passed for everything that is being trained, and one about *targets or identity*
 
     declared (our own learners)   policy_direction; advantages_recomputed or ratio_is_one
     watched: a policy on its rollouts       policy_direction; returns_recomputed or ratio_is_one
+    watched: a language model's tokens      policy_direction; ratio_is_one or tokens_masked
     watched: values from a memory           value_direction; bootstrap_recomputed; target_networks, where there are any
     watched: an actor through a critic      as values from a memory, and actor_climbs
 """
@@ -16,7 +17,8 @@ from collections.abc import Mapping, Sequence
 
 from ..evidence import Evidence
 from .check import Finding
-from .seen import Seen, seen
+from .seen import seen
+from .seen.tokens import token_losses
 
 MIN_INSPECTED_STEPS = 8
 """Gradient steps that must have been looked at before a mechanism is called working."""
@@ -42,15 +44,13 @@ def _questions(evidence: Evidence, by_name: Mapping[str, Finding]) -> list[tuple
     """One of each tuple must have passed."""
     if not evidence.of_watcher:
         return [("policy_direction",), ("advantages_recomputed", "ratio_is_one")]
-    if _has_policy(seen(evidence)):
+    if seen(evidence).on_policy:
         return [("policy_direction",), ("returns_recomputed", "ratio_is_one")]
+    if token_losses(seen(evidence)):
+        return [("policy_direction",), ("ratio_is_one", "tokens_masked")]
     questions: list[tuple[str, ...]] = [("value_direction",), ("bootstrap_recomputed",)]
     questions += [(name,) for name in ("target_networks", "actor_climbs") if by_name[name].status != "not_applicable"]
     return questions
-
-
-def _has_policy(view: Seen) -> bool:
-    return view.on_policy
 
 
 def lacks(finding: Finding) -> str:

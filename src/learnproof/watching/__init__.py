@@ -19,6 +19,7 @@ How it sees, from the cheapest:
     backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates
     written.py        networks and log-probabilities without modules and distributions, read from the graph
     calls.py          calls of modules and distributions, only while a window is open
+    baselines.py      without an environment: tensors whose mean was taken, for one of them holds the rewards
     playing.py        after the script has ended: its greedy policy once more, with its first and its last weights
     plan.py           when windows open: by counts of cycles and updates, never by the clock
 

@@ -9,6 +9,7 @@ again without effect are asked again on the same input. All of it is one `loss` 
     s<i>.*  a log-probability without gradient since the last step: value, action
     p<i>.*  a log-probability in the loss: value, action, gradient (dL/dlog_prob), rows
     k<i>    a constant, k<i>.partner what stood against it; where no module's call tells: k<i>.rows, k<i>.gradient of that
+    r<i>    in a loop without environment: tensors whose mean was taken (baselines.py)
     t.*     the transitions that rows of this loss began, where they are known: t.row counts in the array that the event
             names as transitions_of
 """
@@ -51,6 +52,7 @@ class Pending:
         self.silent_scores: list[Score] = []
         self.scores: list[Score] = []
         self.entropies: list[Score] = []
+        self.means_of: list[Any] = []
         self.gradients: dict[str, Any] = {}
         self.handles: list[Any] = []
 
@@ -146,6 +148,7 @@ class Backward:
         calls: Calls = session.senses["calls"]
         pending.calls = _spread([c for c in calls.graded if c.node in reading.members], CALLS_PER_LOSS)
         pending.silent = calls.silent_now()[-SILENT_PER_LOSS:]
+        pending.means_of = list(session.senses["baselines"].kept)
         pending.silent_scores = calls.silent_scores_now()[-SCORES_PER_LOSS:]
         in_loss = [s for s in calls.scores if s.node is not None and s.node in reading.members]
         pending.scores = [s for s in in_loss if s.what == "log_prob"]
@@ -315,6 +318,8 @@ class Backward:
         body["log_probs"] = [self._score(arrays, f"p{i}", s, pending) for i, s in enumerate(pending.scores)]
         body["constants"] = [self._constant(arrays, i, c, pending) for i, c in enumerate(pending.reading.constants)]
         body["entropies"] = [self._entropy(f"e{i}", s, pending) for i, s in enumerate(pending.entropies)]
+        for position, numbers in enumerate(pending.means_of):
+            arrays[f"r{position}"] = numbers
         for key, gradient in pending.gradients.items():
             if key.startswith("g"):
                 arrays[key + ".gradient"] = _array(gradient)

@@ -6,7 +6,7 @@ has cycles of one optimizer step. A *window* is one cycle, seen with everything 
 
     long cycles     windows at 0, 1, 2, 4, 8, 16, 32, then every 32nd; in each, the first 40 updates are inspected
     short cycles    the first 16, then every 64th; all updates in it
-    no environment  as short cycles
+    no environment  the first 16 updates, then every 16th: they are few and dear, and nothing else tells of them
 
 From the 32nd window of a kind on, the spacing doubles with every doubling of the count of cycles, so that a run of any
 length has its windows spread over all of it.
@@ -22,6 +22,7 @@ LONG_CYCLE_STEPS = 16
 LONG_SPACING = 32
 SHORT_FIRST = 16
 SHORT_SPACING = 64
+ALONE_SPACING = 16
 UPDATES_PER_WINDOW = 40
 WINDOWS_PER_OCTAVE = 32
 AFFORDABLE_NODES = 2_000
@@ -33,8 +34,9 @@ class Plan:
         self.stretch = 1
         """Factor on the spacing, a power of two; grows where inspection is dear."""
 
-    def opens(self, cycle: int, long: bool) -> bool:
-        spacing = (LONG_SPACING if long else SHORT_SPACING) * self.stretch
+    def opens(self, cycle: int, long: bool, alone: bool = False) -> bool:
+        """`alone`: no environment has been stepped."""
+        spacing = (LONG_SPACING if long else ALONE_SPACING if alone else SHORT_SPACING) * self.stretch
         spacing <<= (cycle // (spacing * WINDOWS_PER_OCTAVE)).bit_length()
         if long:
             return cycle < 3 or (cycle < spacing and cycle & (cycle - 1) == 0) or cycle % spacing == 0

@@ -143,7 +143,7 @@ class Session:
         self.cycle_steps = 0
         self.cycle_updates = 0
         self.early = False
-        if self.plan.opens(self.cycle, self.long_lately):
+        if self.plan.opens(self.cycle, self.long_lately, alone=self.env_steps == 0):
             self.open_window()
         elif self.window:
             self.close_window()

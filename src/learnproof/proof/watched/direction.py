@@ -19,6 +19,7 @@ from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.losses import Array
 from ..seen.rollouts import Rollout
+from ..seen.tokens import rewarded
 from .base import ENOUGH, SeenCheck, some
 from .targets import bootstraps
 
@@ -117,6 +118,8 @@ def _agreements(seen: Seen) -> dict[int, list[float]]:
             values = [value for value in candidate_values if value is not None]
             if values and (not found[rollout.cycle] or np.mean(values) > np.mean(found[rollout.cycle])):
                 found[rollout.cycle] = values
+    for each in rewarded(seen):
+        found[each.tokens.loss.update].append(each.agreement)
     kept = {cycle: values for cycle, values in found.items() if values}
     seen.notes["agreements"] = kept
     return kept

@@ -14,71 +14,12 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
-from ..seen.losses import Array
+from ..seen.tokens import Tokens, token_losses
 from .base import ENOUGH, SeenCheck
 
 AWAY = 1e-6
 SETTLED = 4
 """Updates after which a reference that is kept still must differ from a policy that moves."""
-
-
-class Tokens:
-    """Log-probabilities of a loss as [sequences, positions]."""
-
-    def __init__(self, loss: Loss, prompt: int | None) -> None:
-        self.loss = loss
-        shape = loss.event.log_probs[0]["shape"]
-        self.shape = (int(shape[0]), int(shape[1]))
-        policy = loss.policies[0]
-        self.gradient = policy.gradient.reshape(self.shape).astype(np.float64)
-        self.action = None if policy.action is None else policy.action.reshape(self.shape)
-        self.prompt = prompt
-        """Tokens of the prompt, where the first call of the sampling tells."""
-
-    @property
-    def used(self) -> Array:
-        return np.asarray(self.gradient != 0)
-
-    @property
-    def logits_gradient(self) -> Array | None:
-        """[sequences, positions] whether any logit there gets a gradient."""
-        for position, about in enumerate(self.loss.event.calls):
-            gradient = self.loss.arrays.get(f"c{position}.gradient")
-            if gradient is None or gradient.ndim != 3 or len(about["shape"]) != 3:
-                continue
-            if gradient.shape[0] == self.shape[0] and 0 <= gradient.shape[1] - self.shape[1] <= 1:
-                return np.asarray((gradient != 0).any(axis=2)[:, : self.shape[1]])
-        return None
-
-
-def token_losses(seen: Seen) -> list[Tokens]:
-    known = seen.notes.get("token_losses")
-    if known is None:
-        known = seen.notes["token_losses"] = _find(seen)
-    return list(known)
-
-
-def _find(seen: Seen) -> list[Tokens]:
-    if seen.environments:
-        return []
-    found = []
-    for loss in seen.training_losses:
-        if not loss.policies or not loss.event.log_probs:
-            continue
-        shape = [int(size) for size in loss.event.log_probs[0].get("shape", ())]
-        while len(shape) > 2 and shape[-1] == 1:
-            shape = shape[:-1]
-        if len(shape) == 2 and shape[1] > 1 and loss.policies[0].gradient.size == shape[0] * shape[1]:
-            found.append(Tokens(loss, _prompt(loss, shape[1])))
-    return found
-
-
-def _prompt(loss: Loss, positions: int) -> int | None:
-    """Length of the first call without gradient that is shorter than the whole: where sampling began."""
-    lengths = [int(about["shape"][1]) for about in loss.event.silent if len(about.get("shape", ())) == 3]
-    if not lengths or lengths[0] >= positions or len(set(lengths)) < 2:
-        return None
-    return lengths[0]
 
 
 class TokensMasked(SeenCheck):

@@ -129,7 +129,7 @@ class WeightsOwned(SeenCheck):
             name
             for name, count in counts.items()
             if count >= ENOUGH
-            and seen.trainable.get(name, False)
+            and seen.trainable.get(name, True)
             and not any(name.startswith(follower + ".") for follower in following)
             and not any(word in name.lower() for word in FOLLOWS)
         }

@@ -7,6 +7,7 @@ collects is its policy at work; what an epsilon-greedy one collects also changes
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from ...evidence.watched import Played
 from ..check import Finding
 from ..performance import MIN_SEEDS, PairedScores
 from ..seen import Seen, seen
+from ..seen.tokens import reward_means
 from ..statistics import trend_test
 from .targets import bootstraps
 
 QUESTION = "Did the returns of training rise, beyond chance?"
 MIN_EPISODES = 20
+MIN_REWARDS = 12
 PARTS = 4
 """The first and the last of so many equal parts are compared in words."""
 
@@ -35,6 +38,9 @@ def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
     view = seen(evidence)
     episodes = training_episodes(view)
     figures: dict[str, Any] = {"episodes": len(episodes), "from": "training returns"}
+    rewards = reward_means(view)
+    if not view.environments and len(rewards) >= MIN_REWARDS:
+        return _judge_rewards(rewards, error_rate, finding)
     if not view.environments:
         return finding(
             "not_applicable", "No environment was seen, so there are no returns to compare.", figures,
@@ -74,6 +80,21 @@ def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
         "undecided", f"{words}: no rise beyond chance (p = {trend.p_value:.2g}).", figures,
         "Train longer; if it stays flat, look at the findings below.", trend.p_value,
     )  # fmt: skip
+
+
+def _judge_rewards(rewards: list[float], error_rate: float, finding: Callable[..., Finding]) -> Finding:
+    """Of a language model: the mean reward of the batches that were looked at, in the order of training."""
+    means = np.array(rewards)
+    part = max(2, len(means) // PARTS)
+    first, last = float(means[:part].mean()), float(means[-part:].mean())
+    trend = trend_test(means)
+    figures = {"batches": len(means), "from": "rewards of training batches", "first": first, "last": last}
+    words = (
+        f"The mean reward of a batch went from {first:.3g} to {last:.3g} over {len(means)} batches that were looked at"
+    )
+    if trend.p_value <= error_rate and last > first:
+        return finding("pass", f"{words}: a rise beyond chance (p = {trend.p_value:.2g}).", figures, p=trend.p_value)
+    return finding("undecided", f"{words}: no rise beyond chance (p = {trend.p_value:.2g}).", figures, "Train longer.")
 
 
 def played_again(evidence: Evidence) -> PairedScores | None:

@@ -19,6 +19,7 @@ from ..check import Finding
 from ..seen import Seen
 from ..seen.bootstrap import Bootstrapped, explain
 from ..seen.returns import Fit, WeightFit, fit_targets, fit_weights
+from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck, some
 from .lineage import targets as target_networks
 
@@ -421,4 +422,10 @@ def _first_ratios(seen: Seen) -> list[np.ndarray[Any, Any]]:
         losses = seen.by_cycle.get(cycle, [])
         if losses and losses[0].ratios and losses[0].ratios[0].size:
             found.append(losses[0].ratios[0])
+    for tokens in token_losses(seen):
+        ratios = tokens.loss.ratios
+        if tokens.prompt is not None and ratios and ratios[0].size == tokens.used.size and tokens.used.any():
+            found.append(
+                ratios[0].reshape(-1)[tokens.used.reshape(-1)]
+            )  # sampled since the last step: the first on its batch
     return found

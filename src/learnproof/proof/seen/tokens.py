@@ -1,0 +1,161 @@
+"""Losses on tokens of a language model: which positions carry them, and which rewards explain their weights.
+
+A loop counts as one where log-probabilities of tokens, [sequences, positions], are in the loss and no environment is stepped.
+Rewards are looked for among the tensors whose mean the script took (watching/baselines.py): the right one explains the
+weight of each sequence, up to a baseline and a scale, for the whole batch or group by group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from .losses import Array, Loss
+from .view import Seen
+
+EXPLAINS = 0.9
+"""Correlation from which a tensor counts as the rewards: normalising group by group leaves 0.9 and more."""
+
+
+class Tokens:
+    """Log-probabilities of a loss as [sequences, positions]."""
+
+    def __init__(self, loss: Loss, prompt: int | None) -> None:
+        self.loss = loss
+        shape = loss.event.log_probs[0]["shape"]
+        self.shape = (int(shape[0]), int(shape[1]))
+        policy = loss.policies[0]
+        self.gradient = policy.gradient.reshape(self.shape).astype(np.float64)
+        self.action = None if policy.action is None else policy.action.reshape(self.shape)
+        self.prompt = prompt
+        """Tokens of the prompt, where the first call of the sampling tells."""
+
+    @property
+    def used(self) -> Array:
+        return np.asarray(self.gradient != 0)
+
+    @property
+    def logits_gradient(self) -> Array | None:
+        """[sequences, positions] whether any logit there gets a gradient."""
+        for position, about in enumerate(self.loss.event.calls):
+            gradient = self.loss.arrays.get(f"c{position}.gradient")
+            if gradient is None or gradient.ndim != 3 or len(about["shape"]) != 3:
+                continue
+            if gradient.shape[0] == self.shape[0] and 0 <= gradient.shape[1] - self.shape[1] <= 1:
+                return np.asarray((gradient != 0).any(axis=2)[:, : self.shape[1]])
+        return None
+
+
+def token_losses(seen: Seen) -> list[Tokens]:
+    known = seen.notes.get("token_losses")
+    if known is None:
+        known = seen.notes["token_losses"] = _find(seen)
+    return list(known)
+
+
+def _find(seen: Seen) -> list[Tokens]:
+    if seen.environments:
+        return []
+    found = []
+    for loss in seen.training_losses:
+        if not loss.policies or not loss.event.log_probs:
+            continue
+        shape = [int(size) for size in loss.event.log_probs[0].get("shape", ())]
+        while len(shape) > 2 and shape[-1] == 1:
+            shape = shape[:-1]
+        if len(shape) == 2 and shape[1] > 1 and loss.policies[0].gradient.size == shape[0] * shape[1]:
+            found.append(Tokens(loss, _prompt(loss, shape[1])))
+    return found
+
+
+def _prompt(loss: Loss, positions: int) -> int | None:
+    """Length of the first call without gradient that is shorter than the whole: where sampling began."""
+    lengths = [int(about["shape"][1]) for about in loss.event.silent if len(about.get("shape", ())) == 3]
+    if not lengths or lengths[0] >= positions or len(set(lengths)) < 2:
+        return None
+    return lengths[0]
+
+
+@dataclass(frozen=True)
+class Rewarded:
+    """A loss on tokens together with the rewards of its sequences."""
+
+    tokens: Tokens
+    reward: Array
+    """Of each sequence of the loss."""
+    centred: Array
+    """Less the mean of its group."""
+    source: str
+    """Name of the array that the rewards were found in."""
+    agreement: float
+    """Of the loss's weights with `centred`, by sequence."""
+
+
+def rewarded(seen: Seen) -> list[Rewarded]:
+    known = seen.notes.get("rewarded")
+    if known is None:
+        found = [_rewards(tokens) for tokens in token_losses(seen)]
+        known = seen.notes["rewarded"] = [each for each in found if each is not None]
+    return list(known)
+
+
+def reward_means(seen: Seen) -> list[float]:
+    """Mean reward of each batch that was looked at, in the order of training. Which tensor holds the rewards is known from the
+    batches whose weights it explains; in the others (all rewards alike, say) it is the tensor in the same place."""
+    found = rewarded(seen)
+    if not found:
+        return []
+    sources = Counter((each.source, len(each.tokens.loss.arrays[each.source])) for each in found)
+    (source, size), _ = sources.most_common(1)[0]
+    losses = [tokens.loss for tokens in token_losses(seen)]
+    return [float(loss.arrays[source].mean()) for loss in losses if len(loss.arrays.get(source, ())) == size]
+
+
+def _rewards(tokens: Tokens) -> Rewarded | None:
+    loss = tokens.loss
+    sequences = tokens.shape[0]
+    candidates = {
+        name: a.astype(np.float64) for name, a in loss.arrays.items() if name[0] == "r" and name[1:].isdigit()
+    }
+    best: Rewarded | None = None
+    strongest = EXPLAINS
+    for advantage in _advantages(loss, sequences):
+        for source, candidate in candidates.items():
+            for start in range(0, len(candidate) - sequences + 1, sequences):
+                part = candidate[start : start + sequences]
+                for group in _group_sizes(sequences):
+                    centred = (part.reshape(-1, group) - part.reshape(-1, group).mean(axis=1, keepdims=True)).reshape(
+                        -1
+                    )
+                    strength = abs(_correlation(advantage, centred))
+                    if strength > strongest + 1e-9:
+                        weight = np.where(tokens.used, -tokens.gradient, 0.0).sum(axis=1)
+                        strongest = strength
+                        best = Rewarded(tokens, part, centred, source, _correlation(weight, centred))
+    return best
+
+
+def _advantages(loss: Loss, sequences: int) -> list[Array]:
+    """Weights of one number per sequence that are no masks."""
+    found = []
+    for position, about in enumerate(loss.event.constants):
+        weight = loss.arrays.get(f"k{position}")
+        if about.get("role") != "weight" or weight is None or len(weight) != sequences:
+            continue
+        rows = weight.astype(np.float64).reshape(sequences, -1)
+        first = rows[:, 0] if np.ptp(rows, axis=1).max() <= 1e-12 else None
+        if first is not None and np.ptp(first) > 1e-9:
+            found.append(first)
+    return found
+
+
+def _group_sizes(sequences: int) -> list[int]:
+    return [group for group in range(2, sequences + 1) if sequences % group == 0]
+
+
+def _correlation(first: Array, second: Array) -> float:
+    a, b = first - first.mean(), second - second.mean()
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return 0.0 if size <= 1e-12 else float(a @ b) / size
