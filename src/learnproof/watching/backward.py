@@ -173,7 +173,7 @@ class Backward:
         session = self.session
         found = []
         for each in written.log_probs(session.torch, reading.nodes, SCORES_PER_LOSS):
-            entry = None if each.rows is None else Entry(each.rows)
+            entry = None if each.rows is None else Entry(each.rows, session.widths)
             kind = "log_softmax" if each.sign > 0 else "cross_entropy"
             score = Score(kind, "log_prob", entry, each.action, each.value, None, session.env_steps, session.updates)
             score.node, score.shape = each.node, each.shape
@@ -391,7 +391,7 @@ class Backward:
         if constant.partner is not None:
             arrays[f"k{index}.partner"] = _array(constant.partner)
         if constant.inputs is not None:
-            arrays[f"k{index}.rows"] = Entry(constant.inputs).rows(self.session.numpy)
+            arrays[f"k{index}.rows"] = Entry(constant.inputs, self.session.widths).rows(self.session.numpy)
         arrays[f"k{index}.gradient"] = _array(pending.gradients.get(f"k{index}"))
         return {
             "role": constant.role,
@@ -410,7 +410,12 @@ class Backward:
         environments = self.session.senses.get("environments")
         if environments is None or environments.transitions is None or rows is None or len(rows) == 0:
             return
-        numbers = numpy.array(environments.transitions.numbers_of(rows.tolist()), numpy.int64)
+        following = [
+            array.tolist()
+            for name, array in arrays.items()
+            if name[0] == "n" and name.endswith(".rows") and array is not None and len(array) == len(rows)
+        ]
+        numbers = numpy.array(environments.transitions.numbers_of(rows.tolist(), following), numpy.int64)
         known = numpy.flatnonzero(numbers >= 0)
         arrays["t.row"] = known.astype(numpy.int64)
         for name, column in environments.transitions.taken(numbers[known]).items():

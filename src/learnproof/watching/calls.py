@@ -43,16 +43,20 @@ def attach(session: Session) -> None:
 
 
 class Entry:
-    """An input from outside; its rows are identified once, when somebody asks."""
+    """An input from outside; its rows are identified once, when somebody asks. Of an observation with an action behind it, as
+    critics are given them, the observation counts: `widths` are those of both."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, widths: tuple[int, int] = (0, 0)) -> None:
         self.value = value
+        self.widths = widths
         self.rows_: Any = None
 
     def rows(self, numpy: Any) -> Any:
         if self.rows_ is None and self.value is not None:
             tensor = self.value
             flat = flat_rows(numpy, tensor, tensor.shape[0] if tensor.dim() > 1 else None)
+            if flat is not None and self.widths[1] and flat.shape[1] == sum(self.widths):
+                flat = flat[:, : self.widths[0]]
             self.rows_ = numpy.zeros(0, numpy.uint64) if flat is None else identities(numpy, flat)
             self.value = None
         return self.rows_
@@ -245,7 +249,7 @@ class Calls:
         if known is not None and known[0]() is tensor:
             self.entry = known[1]
         else:
-            self.entry = Entry(tensor.detach())
+            self.entry = Entry(tensor.detach(), self.session.widths)
 
     @reading("calls")
     def called(self, module: Any, arguments: Any, answer: Any, depth: int) -> None:

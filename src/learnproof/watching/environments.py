@@ -22,7 +22,7 @@ from .forms import in_the_form_of
 from .glances import asked, is_a
 from .identity import flat_rows, identities
 from .patches import Patches, leave_no_trace, with_subclasses
-from .playing import how_made
+from .playing import is_plain, what_changes
 from .session import Session, reading, sense
 from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT, Transitions
 
@@ -85,9 +85,10 @@ class Stream:
         self.longest = 0
         """Steps of the longest episode."""
         self.spec: Any = None
-        self.kind: Any = None
+        self.own: Any = None
+        """The environment itself, or its first copy, where it has no id."""
         self.changed: str | None = None
-        """Why it cannot be made again from its id or class; None where it can."""
+        """Why it cannot be made again from its id; None where it can."""
 
     def let_go(self, environment: Any) -> None:
         self.last_observation = None
@@ -312,6 +313,8 @@ class Environments:
             self.transitions = Transitions(numpy)
         rows = stream.copies
         width = flat_rows(numpy, action, rows if stream.vector else None)
+        if not self.session.widths[0]:
+            self.session.widths = _widths(numpy, observation, action, rows if stream.vector else None)
         self.transitions.add(
             rows,
             time=self.session.env_steps,
@@ -392,7 +395,8 @@ class Environments:
         single = next(iter(asked(environment, "envs") or ()), None) or environment
         spec = asked(environment, "spec") or asked(single, "spec")
         stream.spec = spec
-        stream.kind, stream.changed = how_made(environment, single)
+        stream.changed = what_changes(environment, single)
+        stream.own = single if spec is None and is_plain(environment, single) else None
         self.session.say(
             "environment",
             index=stream.index,
@@ -412,6 +416,14 @@ class Environments:
             self.session.say(
                 "environment_totals", last=True, index=stream.index, steps=stream.steps, episodes=stream.episodes
             )
+
+
+def _widths(numpy: Any, observation: Any, action: Any, rows: int | None) -> tuple[int, int]:
+    seen, done = flat_rows(numpy, observation, rows), flat_rows(numpy, action, rows)
+    if seen is None or done is None:
+        return 1, 0
+    continuous = numpy.asarray(action).dtype.kind == "f"
+    return int(seen.shape[1]), int(done.shape[1]) if continuous else 0
 
 
 def _parts(answer: Any, form: str) -> tuple[Any, Any, Any, Any, Any]:

@@ -4,9 +4,12 @@ A *cycle* is what a training loop repeats: some environment steps, then some opt
 rollout, then its updates), off-policy ones short (a step or a few, then an update or a few); a loop without an environment
 has cycles of one optimizer step. A *window* is one cycle, seen with everything switched on.
 
-    long cycles     windows at 0, 1, 2, 4, 8, 16, 32, then every 32nd; in each, the first 40 updates are inspected
+    long cycles     windows at 0, 1, 2, 3, 5, 8, 13, 21, then every 32nd; in each, the first 40 updates are inspected
     short cycles    the first 16, then every 64th; all updates in it
     no environment  the first 16 updates, then every 16th: they are few and dear, and nothing else tells of them
+
+Every 32nd is not always the same of the 32: the place moves on by one each time, so that what a loop does every second, third or
+fourth cycle (an actor that is trained less often than its critic) falls into some windows and not into others.
 
 From the 32nd window of a kind on, the spacing doubles with every doubling of the count of cycles, so that a run of any
 length has its windows spread over all of it.
@@ -20,11 +23,13 @@ from __future__ import annotations
 LONG_CYCLE_STEPS = 16
 """Environment steps from which a cycle counts as long."""
 LONG_SPACING = 32
+LONG_FIRST = (0, 1, 2, 3, 5, 8, 13, 21)
 SHORT_FIRST = 16
 SHORT_SPACING = 64
 ALONE_SPACING = 16
 UPDATES_PER_WINDOW = 40
 WINDOWS_PER_OCTAVE = 32
+PLACES = 5
 AFFORDABLE_NODES = 2_000
 """Graph nodes of one update that the spacing above allows for; twice as many double it."""
 
@@ -38,9 +43,9 @@ class Plan:
         """`alone`: no environment has been stepped."""
         spacing = (LONG_SPACING if long else ALONE_SPACING if alone else SHORT_SPACING) * self.stretch
         spacing <<= (cycle // (spacing * WINDOWS_PER_OCTAVE)).bit_length()
-        if long:
-            return cycle < 3 or (cycle < spacing and cycle & (cycle - 1) == 0) or cycle % spacing == 0
-        return cycle < SHORT_FIRST or cycle % spacing == 0
+        if cycle < spacing:
+            return cycle in LONG_FIRST if long else cycle < SHORT_FIRST
+        return cycle % spacing == (cycle // spacing) % PLACES
 
     def records(self, update: int) -> bool:
         """Whether a step outside of windows is measured: each of the first 64, then 32 in every doubling."""

@@ -5,11 +5,11 @@ compared is the same network acting greedily, untrained and trained, on the same
 
     while it runs   the network that acts is recognised: it answered exactly the observation that was acted on, with one number
                     per action, and the action was its largest. The weights are copied once, before the first optimizer step.
-    at exit         if the script ended by itself: a new environment of the same id, the three policies by turns, at most
-                    SEEDS seeds and STEPS steps; standard output and error are closed to it
+    at exit         if the script ended by itself: a new environment of the same id (one without an id is used as it is), the
+                    three policies by turns, at most SEEDS seeds and STEPS steps; standard output and error are closed to it
 
-Not played, and said so: environments that cannot be made again, wrappers that change observations, networks with running
-statistics, scripts that ended with an error. `LEARNPROOF_WATCH_PLAY=0` switches it off.
+Not played, and said so: environments whose id does not tell how they are wrapped, networks with running statistics,
+scripts that ended with an error. `LEARNPROOF_WATCH_PLAY=0` switches it off.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ def attach(session: Session) -> None:
 
 
 class Actor:
+    """The network that acts. It is the one thing of the script that is kept when the script lets it go (a function that trains
+    has returned, say), with its environment where that has no id to make it again: else nothing could be played at exit."""
+
     def __init__(self, module: Any) -> None:
-        self.module = weakref.ref(module)
+        self.module = module
         self.acts = 0
         self.greedy = 0
 
@@ -54,7 +57,7 @@ class Actor:
 class Playing:
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.actors: dict[int, Actor] = {}
+        self.actor: Actor | None = None
         self.stream: Any = None
         self.first: dict[int, tuple[Any, Any]] = {}
         """id of a parameter -> (weak reference to it, its numbers before the first step)."""
@@ -62,7 +65,7 @@ class Playing:
 
     def move_to(self, child: Session) -> None:
         self.session = child
-        self.actors, self.first, self.copied = {}, {}, 0
+        self.actor, self.first, self.copied = None, {}, 0
         child.senses["playing"] = self
 
     def stop(self) -> None:
@@ -94,9 +97,10 @@ class Playing:
                 continue
             if not numpy.array_equal(rows, observations):
                 continue
-            actor = self.actors.setdefault(id(module), Actor(module))
-            actor.acts += len(output)
-            actor.greedy += int((output.argmax(axis=1) == actions[:, 0]).sum())
+            if self.actor is None or self.actor.module is not module:
+                self.actor = Actor(module)
+            self.actor.acts += len(output)
+            self.actor.greedy += int((output.argmax(axis=1) == actions[:, 0]).sum())
             self.stream = stream
             return
 
@@ -106,13 +110,10 @@ class Playing:
     def play(self) -> None:
         if os.environ.get(SWITCH, "1") == "0" or getattr(sys, "last_type", None) is not None:
             return
-        actor = max(self.actors.values(), key=lambda known: known.acts, default=None)
+        actor = self.actor
         if actor is None or actor.acts < ACTS or actor.greedy < GREEDY * actor.acts:
             return
-        module = actor.module()
-        if module is None:
-            self.session.not_seen("greedy play", "the network that acts was gone when the script ended")
-            return
+        module = actor.module
         if any(True for _ in module.buffers()):
             self.session.not_seen(
                 "greedy play", "the network keeps running statistics, and their first state is not known"
@@ -133,16 +134,12 @@ class Playing:
     def _environment(self) -> Any:
         gymnasium = sys.modules.get("gymnasium")
         spec = self.stream.spec
-        if gymnasium is None or self.stream.changed is not None:
+        if gymnasium is None or (spec is not None and self.stream.changed is not None):
             self.session.not_seen("greedy play", f"the environment cannot be made again: {self.stream.changed}")
             return None
         if spec is not None:
             return gymnasium.make(spec.id, disable_env_checker=True, **dict(spec.kwargs or {}, render_mode=None))
-        try:
-            return self.stream.kind()
-        except TypeError:
-            self.session.not_seen("greedy play", f"{self.stream.kind.__name__} cannot be made without arguments")
-            return None
+        return self.stream.own
 
     def _compare(self, environment: Any, module: Any, first: list[Any]) -> None:
         torch = self.session.torch
@@ -226,16 +223,21 @@ def quiet() -> Iterator[None]:
         nowhere.close()
 
 
-def how_made(environment: Any, single: Any) -> tuple[Any, str | None]:
-    """The class at the core of an environment, and why it could not be made again from its id or class, or None."""
-    if environment is not single and type(environment).__name__ not in PLAIN_VECTORS:
-        return None, f"it is a {type(environment).__name__}"
+def is_plain(environment: Any, single: Any) -> bool:
+    """Whether it is one environment, or a vector that leaves its copies' observations as they are."""
+    return environment is single or type(environment).__name__ in PLAIN_VECTORS
+
+
+def what_changes(environment: Any, single: Any) -> str | None:
+    """Why an environment could not be made again from its id, or None where it could."""
+    if not is_plain(environment, single):
+        return f"it is a {type(environment).__name__}"
     core = single
     for _ in range(32):
         inner = held(core, "env")
         if inner is None:
-            return type(core), None
+            return None
         if type(core).__name__ not in PLAIN_WRAPPERS:
-            return None, f"it is wrapped in {type(core).__name__}"
+            return f"it is wrapped in {type(core).__name__}"
         core = inner
-    return None, "it has too many wrappers"
+    return "it has too many wrappers"

@@ -65,6 +65,8 @@ class Session:
         self.cycle = 0
         self.env_steps = 0
         """Calls of step on an outermost environment."""
+        self.widths = (0, 0)
+        """Numbers of a flat observation and of a continuous action, once they are known."""
         self.cycle_steps = 0
         """Those since the last update."""
         self.cycle_updates = 0

@@ -1,4 +1,8 @@
-"""The memory of what environments did lately: one row per step and copy, found again by the identity of its observation."""
+"""The memory of what environments did lately: one row per step and copy, found again by the identity of its observation.
+
+Where observations come again and again (a small grid), a transition is found by the pair of its two observations, if the
+batch tells the second one; pairs that did not always end alike are left out.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ from typing import Any
 
 TRANSITIONS_KEPT = 65_536
 ACTION_WIDTH = 16
+REPEATED = 64
+"""Observations that came again, from which on pairs are kept too."""
 
 
 class Transitions:
@@ -28,6 +34,9 @@ class Transitions:
         }
         self.places: dict[int, int] = {}
         """identity of an observation -> number of the last transition from it."""
+        self.repeated = 0
+        self.pairs: dict[tuple[int, int], int] = {}
+        """(observation, next observation) -> number of the last such transition, or -1 where they did not end alike."""
         self.action_width = 0
 
     def add(self, rows: int, **values: Any) -> None:
@@ -43,16 +52,41 @@ class Transitions:
                     values[name] if isinstance(values[name], (int, float, bool)) else values[name][:rows]
                 )
         for offset, identity in enumerate(values["observation"][:rows].tolist()):
+            self.repeated += identity in self.places
             self.places[identity] = self.count + offset
+        if self.repeated > REPEATED:
+            self._pair(start, rows)
         self.count += rows
         if len(self.places) > 2 * TRANSITIONS_KEPT:
             oldest = self.count - TRANSITIONS_KEPT
             self.places = {key: at for key, at in self.places.items() if at >= oldest}
+        if len(self.pairs) > 2 * TRANSITIONS_KEPT:
+            self.pairs = {}
 
-    def numbers_of(self, identities_: list[int]) -> list[int]:
-        """Which transition each observation began, or -1."""
+    def _pair(self, start: int, rows: int) -> None:
+        columns = self.columns
+        for row in range(start, start + rows):
+            first, second = int(columns["observation"][row]), int(columns["next_observation"][row])
+            final = int(columns["final_observation"][row])
+            number = self.count + row - start
+            for following in (second, final) if final else (second,):
+                known = self.pairs.get((first, following))
+                alike = known is None or (known >= 0 and self._outcome(known) == self._outcome(row))
+                self.pairs[(first, following)] = number if alike else -1
+
+    def _outcome(self, number: int) -> tuple[float, bool, bool]:
+        at = number % TRANSITIONS_KEPT
+        columns = self.columns
+        return float(columns["reward"][at]), bool(columns["terminated"][at]), bool(columns["truncated"][at])
+
+    def numbers_of(self, identities_: list[int], following: list[list[int]]) -> list[int]:
+        """Which transition each observation began, or -1. `following` are lists of what may be their next observations."""
         oldest = self.count - TRANSITIONS_KEPT
-        found = (self.places.get(identity, -1) for identity in identities_)
+        if self.repeated > REPEATED:
+            guesses = [[self.pairs.get(pair, -1) for pair in zip(identities_, nexts)] for nexts in following]
+            found = max(guesses, key=lambda guess: sum(at >= 0 for at in guess), default=[-1] * len(identities_))
+        else:
+            found = [self.places.get(identity, -1) for identity in identities_]
         return [at if at >= oldest else -1 for at in found]
 
     def taken(self, numbers: Any) -> dict[str, Any]:

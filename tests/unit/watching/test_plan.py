@@ -9,7 +9,7 @@ def windows(cycles, long):
 
 
 def test_the_first_cycles_are_all_seen():
-    assert windows(9, long=True) == [0, 1, 2, 4, 8]
+    assert windows(9, long=True) == [0, 1, 2, 3, 5, 8]
     assert windows(16, long=False) == list(range(16))
 
 
@@ -20,6 +20,14 @@ def test_long_runs_are_seen_to_their_end_at_a_falling_rate():
         assert len(seen) < 700
         late = [cycle for cycle in seen if cycle > 500_000]
         assert len(late) >= 16
+
+
+def test_what_happens_every_second_or_third_cycle_falls_into_some_windows():
+    for long in (True, False):
+        seen = windows(2_000, long)
+        for period in (2, 3, 4):
+            counts = [sum(cycle % period == place for cycle in seen) for place in range(period)]
+            assert min(counts) >= len(seen) // (4 * period)
 
 
 def test_measured_steps_are_dense_then_spread():

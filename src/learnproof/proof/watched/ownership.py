@@ -229,12 +229,18 @@ class GradientsCleared(SeenCheck):
     family = "mechanism-health"
 
     def lacks(self, seen: Seen) -> str:
-        return "" if any(_between(seen)) else "no optimizer step was looked at together with its losses"
+        return (
+            ""
+            if any(_between(seen)) or any(_before_steps(seen))
+            else "no optimizer step was looked at together with its losses"
+        )
 
     def look(self, seen: Seen) -> Finding:
         spans = [span for span in _between(seen) if span]
         left_over = [span for span in spans if span[0].event.gradient_before > 0]
-        several = [span for span in spans if len(span) > 1 and len({loss.structure for loss in span}) == 1]
+        several = [
+            span for span in _before_steps(seen) if len(span) > 1 and len({loss.structure for loss in span}) == 1
+        ]
         thrown = [span for span in several if all(loss.event.gradient_before == 0 for loss in span)]
         figures = {
             "steps_looked_at": len(spans),
@@ -252,7 +258,7 @@ class GradientsCleared(SeenCheck):
                 cause="zero_grad() is never called, or on another optimizer or module than the one that is stepped.",
                 advice="Call optimizer.zero_grad() once per step, before backward().",
             )
-        if len(thrown) >= MIN_STEPS and len(thrown) >= NEARLY_ALL * len(several):
+        if len(thrown) >= ENOUGH and len(thrown) >= NEARLY_ALL * len(several):
             size = len(thrown[0])
             return self.finding(
                 "fail",
@@ -269,6 +275,14 @@ class GradientsCleared(SeenCheck):
         return self.finding(
             "pass", f"On {len(spans)} steps the gradients were those of the step's own losses{accumulating}.", figures
         )
+
+
+def _before_steps(seen: Seen) -> list[list[Loss]]:
+    """For each step that was looked at, the losses since the step before it, of whichever optimizer."""
+    by_update: dict[int, list[Loss]] = defaultdict(list)
+    for loss in seen.training_losses:
+        by_update[loss.update].append(loss)
+    return list(by_update.values())
 
 
 def _between(seen: Seen) -> list[list[Loss]]:
