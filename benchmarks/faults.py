@@ -40,6 +40,7 @@ FAMILIES = {
     "weights_changing": {"weights", "rates"},
     "finiteness": {"shapes", "rates"},
     "target_networks": {"targets"},
+    "restores_something": {"targets", "rates"},
     "returns_recomputed": {"returns"},
     "bootstrap_recomputed": {"returns", "targets", "signs"},
     "credit_reaches_on": {"returns", "goal"},
@@ -48,6 +49,7 @@ FAMILIES = {
     "value_direction": {"signs"},
     "actor_climbs": {"signs"},
     "entropy_sign": {"signs"},
+    "critic_apart": {"signs"},
     "temperature_apart": {"signs"},
     "no_accidental_broadcast": {"shapes"},
     "distributions_fit": {"shapes"},
@@ -105,7 +107,18 @@ def measure(program: Program, keep: Path | None) -> dict[str, Any]:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "seen" if keep is None else keep / "-".join(str(part or "healthy") for part in program.key)
-        watch = [sys.executable, "-m", "learnproof", "watch", "--quiet", "--out", str(out), "--", *command]
+        watch = [
+            sys.executable,
+            "-m",
+            "learnproof",
+            "watch",
+            "--quiet",
+            "--no-report",
+            "--out",
+            str(out),
+            "--",
+            *command,
+        ]
         done = subprocess.run(
             watch, cwd=folder, capture_output=True, text=True, timeout=900, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )

@@ -101,6 +101,10 @@ class Watch:
     """End with the verdict's code (0 proven, 1 broken, 3 unproven) where the script itself ended with 0."""
     stop_on: Literal["broken"] | None = None
     """End the script as soon as a defect is certain."""
+    waive: tuple[str, ...] = ()
+    """Findings that are meant, each as CHECK=REASON; the verdict prints the reasons."""
+    report: bool = True
+    """Draw the picture and write report.html beside verdict.json."""
     quiet: bool = False
     """Print nothing; the verdict is in the folder."""
     command: tyro.conf.Suppress[tuple[str, ...]] = ()
@@ -208,7 +212,13 @@ def watch(arguments: Watch) -> int:
     from .show.verdict_table import print_verdict
     from .supervising.launch import end_like, watch_command
 
-    done = watch_command(arguments.command, out=arguments.out, stop_on_broken=arguments.stop_on == "broken")
+    done = watch_command(
+        arguments.command,
+        out=arguments.out,
+        stop_on_broken=arguments.stop_on == "broken",
+        waive=_waivers(arguments.waive),
+        report=arguments.report,
+    )
     if arguments.json is not None and done.verdict is not None:
         write_file(arguments.json, done.folder.verdict.read_bytes())
     if not arguments.quiet and done.verdict is not None:
@@ -220,6 +230,14 @@ def watch(arguments: Watch) -> int:
     if done.returncode == 0 and arguments.strict:
         return FAILED if done.verdict is None else done.verdict.exit_code
     return end_like(done.returncode)
+
+
+def _waivers(words: Sequence[str]) -> dict[str, str]:
+    from .proof.verdict import check_waivers
+
+    waivers = {name.strip(): reason for name, _, reason in (word.partition("=") for word in words)}
+    check_waivers(waivers)
+    return waivers
 
 
 def follow(arguments: Follow) -> int:

@@ -165,7 +165,7 @@ def test_it_ends_as_it_would_have_alone(name, tmp_path):
     assert bare.returncode == case.ends, said[-3000:]
     assert case.says in said, said[-3000:]
 
-    watch = [sys.executable, "-m", "learnproof", "watch", "--out", str(seen), "--quiet", "--"]
+    watch = [sys.executable, "-m", "learnproof", "watch", "--out", str(seen), "--quiet", "--no-report", "--"]
     watched = run([*watch, *case.command], case, work)
     differences = {
         "standard output": difference(bare.stdout, watched.stdout),

@@ -39,7 +39,18 @@ def run(script: str, *args: str, watch_into: Path | None) -> Completed:
     """One run of scripts/<script>.py; with `watch_into`, a folder that does not exist yet, a watched one."""
     command = [sys.executable, str(SCRIPTS / f"{script}.py"), *args]
     if watch_into is not None:
-        command = [sys.executable, "-m", "learnproof", "watch", "--out", str(watch_into), "--quiet", "--", *command]
+        command = [
+            sys.executable,
+            "-m",
+            "learnproof",
+            "watch",
+            "--out",
+            str(watch_into),
+            "--quiet",
+            "--no-report",
+            "--",
+            *command,
+        ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LEARNPROOF_WATCH_DEBUG": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=TIMEOUT_SECONDS)
     last = done.stdout.strip().rpartition("\n")[2]

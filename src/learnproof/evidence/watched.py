@@ -4,6 +4,7 @@
     optimizer_step                                 a measured step: learning rates, figures per parameter
     reach, loss                                    a set of parameters; a loss that was read, with its terms
     follower, follower_moved, follower_storage     a network that follows another one, and how
+    loaded                                         a module that was given its own tensors
     played                                         the script's policy once more, after its end
     *_totals, watched                              last words: counts over the whole run
 
@@ -119,6 +120,8 @@ class LossSeen(Event):
     broadcasts: list[dict[str, Any]]
     both_sides: list[str]
     clips: list[list[float | None]]
+    softmax_twice: int = 0
+    """Softmaxes whose input is a softmax's output."""
     terms: list[dict[str, Any]]
     """coefficient, reductions, shape, structure (names of nodes, breadth first), reach."""
     n_terms: int
@@ -180,6 +183,16 @@ class FollowerTotals(Event):
     last_move: int
     shared: int | None
     equal: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded(Event):
+    """A module was loaded with its own tensors."""
+
+    event: ClassVar[str] = "loaded"
+    module: str
+    tensors: int
+    update: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,6 +260,7 @@ WATCHED_EVENTS: tuple[type[Event], ...] = (
     FollowerStorage,
     FollowerMoved,
     FollowerTotals,
+    Loaded,
     EnvironmentSeen,
     EnvironmentTotals,
     Played,

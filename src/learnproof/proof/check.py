@@ -132,7 +132,7 @@ def run_checks(evidence: Evidence, checks: Sequence[Check], accusation_rate: flo
     findings: dict[str, Finding] = {}
     askable: list[Check] = []
     for check in checks:
-        absent = check.absent(evidence)
+        absent = _absent_for(check, evidence)
         available = check.available(evidence)
         if absent:
             findings[check.name] = _not_applicable(check, absent, evidence)
@@ -142,10 +142,34 @@ def run_checks(evidence: Evidence, checks: Sequence[Check], accusation_rate: flo
             askable.append(check)
     for check in askable:
         if check.accuses != "by statistics":
-            findings[check.name] = check.judge(evidence, 0.0)
+            findings[check.name] = _judged(check, evidence)
     statistical = [check for check in askable if check.accuses == "by statistics"]
     findings.update(_judge_by_holm(evidence, statistical, accusation_rate))
     return [findings[check.name] for check in checks]
+
+
+def _absent_for(check: Check, evidence: Evidence) -> list[str]:
+    if not evidence.of_watcher:
+        return check.absent(evidence)
+    try:
+        return check.absent(evidence)
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        return [f"the check could not cope with what was seen ({type(error).__name__}: {str(error)[:200]})"]
+
+
+def _judged(check: Check, evidence: Evidence) -> Finding:
+    """Of a stranger's loop anything may have been written down: a check that cannot cope says so, and the others go on."""
+    if not evidence.of_watcher:
+        return check.judge(evidence, 0.0)
+    try:
+        return check.judge(evidence, 0.0)
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        return check.finding(
+            "undecided",
+            f"This check could not cope with what was seen ({type(error).__name__}: {str(error)[:200]}).",
+            {"error": type(error).__name__},
+            advice="Please report it together with the run's folder.",
+        )
 
 
 def _judge_by_holm(evidence: Evidence, checks: Sequence[Check], rate: float) -> dict[str, Finding]:

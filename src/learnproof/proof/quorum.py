@@ -5,7 +5,7 @@ passed for everything that is being trained, and one about *targets or identity*
 
     declared (our own learners)   policy_direction; advantages_recomputed or ratio_is_one
     watched: a policy on its rollouts       policy_direction; returns_recomputed or ratio_is_one
-    watched: a language model's tokens      policy_direction; ratio_is_one or tokens_masked
+    watched: a language model's tokens      policy_direction; ratio_is_one or tokens_masked; policy_looks
     watched: values from a memory           value_direction; bootstrap_recomputed; target_networks, where there are any
     watched: an actor through a critic      as values from a memory, and actor_climbs
 """
@@ -47,7 +47,7 @@ def _questions(evidence: Evidence, by_name: Mapping[str, Finding]) -> list[tuple
     if seen(evidence).on_policy:
         return [("policy_direction",), ("returns_recomputed", "ratio_is_one")]
     if token_losses(seen(evidence)):
-        return [("policy_direction",), ("ratio_is_one", "tokens_masked")]
+        return [("policy_direction",), ("ratio_is_one", "tokens_masked"), ("policy_looks",)]
     questions: list[tuple[str, ...]] = [("value_direction",), ("bootstrap_recomputed",)]
     questions += [(name,) for name in ("target_networks", "actor_climbs") if by_name[name].status != "not_applicable"]
     return questions

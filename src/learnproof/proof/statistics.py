@@ -72,6 +72,20 @@ def skewness_corrected_test(differences: Sequence[float] | Array) -> float:
     return float(stdtr(values.size - 1, -math.sqrt(values.size) * corrected))
 
 
+def welch_test(first: Sequence[float] | Array, second: Sequence[float] | Array) -> float:
+    """One-sided p-value of "the second mean is above the first", for independent numbers of unequal spread (Welch)."""
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if a.size < 2 or b.size < 2:
+        return 1.0
+    parts = a.var(ddof=1) / a.size, b.var(ddof=1) / b.size
+    lead = float(b.mean() - a.mean())
+    error = math.sqrt(sum(parts))
+    if error == 0:
+        return 0.0 if lead > 0 else 1.0
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / (a.size - 1) + parts[1] ** 2 / (b.size - 1))
+    return float(stdtr(freedom, -lead / error))
+
+
 def smallest_sample_for(level: float) -> int:
     """Differences below which no sign-flip test can reach `level`, however clear they are."""
     return math.ceil(-math.log2(level))

@@ -32,9 +32,14 @@ def begin_folder(out: Path | None, name: str, command: Sequence[str]) -> RunFold
 
 
 def judge_watched(
-    folder: RunFolder, *, waive: Mapping[str, str] | None = None, reason: str = "", profile: Profile | None = None
+    folder: RunFolder,
+    *,
+    waive: Mapping[str, str] | None = None,
+    reason: str = "",
+    profile: Profile | None = None,
+    report: bool = True,
 ) -> Verdict:
-    """Judge what was seen, and write verdict.json, learning_progress.png and report.html."""
+    """Judge what was seen, and write verdict.json and, where a report is wanted, learning_progress.png and report.html."""
     evidence = read_watched(folder, reason)
     verdict = judge(evidence, None, waive=waive, profile=profile or "default")
     parts = sorted(folder.path.glob("evidence*.jsonl"))
@@ -43,7 +48,7 @@ def judge_watched(
     body = verdict.to_json()
     write_file(folder.verdict, json.dumps(body, indent=2, allow_nan=False).encode() + b"\n")
     seen = len(evidence.episodes) + len(evidence.of(OptimizerStep))
-    if seen:  # else there is nothing to draw, and drawing costs a second
+    if seen and report:  # else there is nothing to draw, and drawing costs a second
         from ..show.plots import draw_learning_progress
         from ..show.report import write_report
 

@@ -48,6 +48,7 @@ def watch_command(
     out: Path | None = None,
     stop_on_broken: bool = False,
     waive: Mapping[str, str] | None = None,
+    report: bool = True,
 ) -> Watched:
     program = _program(command)
     folder = begin_folder(out, _script_name(command), command)
@@ -68,7 +69,7 @@ def watch_command(
     else:
         reason = ""
     try:
-        verdict = judge_watched(folder, waive=waive, reason=reason)
+        verdict = judge_watched(folder, waive=waive, reason=reason, report=report)
     except Exception as error:  # whatever was wrong with what we saw, the script ends as it ended
         print(f"learnproof: what was seen could not be judged: {type(error).__name__}: {error}", file=sys.stderr)
         verdict = None

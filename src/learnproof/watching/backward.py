@@ -222,6 +222,7 @@ class Backward:
             "broadcasts": reading.broadcasts,
             "both_sides": self._both_sides(pending),
             "clips": reading.clips,
+            "softmax_twice": reading.softmax_twice,
             "terms": [self._term(term) for term in reading.terms[:16]],
             "n_terms": len(reading.terms),
         }

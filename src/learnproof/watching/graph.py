@@ -91,6 +91,7 @@ class Reading:
         self.both_sides: list[Any] = []
         """Regressions whose target has a gradient too."""
         self.clips: list[list[float | None]] = []
+        self.softmax_twice = 0
         self.gathers: list[Any] = []
         """Numbers of nodes."""
         self.values = True
@@ -189,6 +190,11 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
         return
     if name.startswith("CompiledFunction"):
         reading.compiled = True
+    if name in ("LogSoftmaxBackward0", "LogsumexpBackward0"):
+        below = _operand(node, 0)
+        while below is not None and below.name() in THROUGH:
+            below = _operand(below, 0)
+        reading.softmax_twice += below is not None and below.name() == "SoftmaxBackward0"
     if name in BINARY or name == "ExpandBackward0":
         _broadcast(node, name, reading)
     if not reading.values or len(reading.constants) >= CONSTANTS_PER_LOSS:

@@ -20,6 +20,7 @@ from learnproof.proof.statistics import (
     skewness_corrected_test,
     smallest_sample_for,
     trend_test,
+    welch_test,
 )
 
 
@@ -240,3 +241,16 @@ def test_the_promised_number_of_pairs_finds_the_difference_four_times_in_five() 
 def test_no_number_of_pairs_is_promised_where_there_is_no_lead() -> None:
     assert sample_size_needed([-1.0, 0.5], 0.05) is None
     assert sample_size_needed([0.0, 0.0], 0.05) is None
+
+
+def test_the_welch_test_errs_as_often_as_it_says():
+    rng = np.random.default_rng(4)
+    p_values = [welch_test(rng.normal(0, 1, 8), rng.normal(0, 3, 8)) for _ in range(4_000)]
+    assert 0.035 < np.mean(np.array(p_values) <= 0.05) < 0.065
+
+
+def test_the_welch_test_sees_a_lead_and_copes_with_no_spread():
+    assert welch_test([0, 1, 0, 1], [5, 6, 5, 6]) < 1e-3
+    assert welch_test([1, 1, 1], [2, 2, 2]) == 0.0
+    assert welch_test([2, 2, 2], [2, 2, 2]) == 1.0
+    assert welch_test([2], [3]) == 1.0

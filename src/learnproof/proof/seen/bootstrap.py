@@ -1,18 +1,24 @@
-"""How a temporal-difference target was made: y = c r + gamma (1 - d) X, fitted over the definitions of d and X.
+"""How a temporal-difference target was made: y = c r + gamma (1 - d) X, fitted over the definitions of X; then the ends.
 
-    d   terminated (right), terminated or cut by a time limit, never
-    X   for a network with one number per action: its largest, the one at another network's largest, its mean, its smallest;
-        for networks with one number: each alone, the smaller and the larger of two
+    X     for a network with one number per action: its largest, the one at another network's largest, its mean, its smallest;
+          for networks with one number: each alone, the smaller and the larger of two
     soft  a log-probability beside X: X - alpha log p, with the correction of a squashed action where there is one
 
+c, gamma and alpha come from least squares on the transitions that neither ended nor were cut, so that no treatment of ends can
+spoil them. Each special row is then asked which treatment explains it:
+
+    terminal rows   stop (right), go on, or keep the entropy bonus alone
+    cut rows        a time limit: go on (right), or stop
+    inner rows      go on (right), or stop: an end was written beside the wrong transition
+
 Candidates for X come from the calls without gradient that the watcher saw between two steps. They stand row by row beside
-the batch, so that no identity of next observations is needed. All that explain the target are kept as a set; sets of
-several losses are intersected, because one batch may hold no row that tells two definitions apart.
+the batch, so that no identity of next observations is needed.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,28 +28,29 @@ from .losses import Array, Loss, Regression
 
 MATCHED = 1e-4
 """Largest error over the spread of the targets: right definitions reach 1e-6 in float32."""
+NEAR = 1e-3
+"""The same for a single special row."""
+MOST_INNER = 0.9
+"""Share of the inner rows that a definition must explain; ends written to the wrong rows spoil a few of them."""
 MIN_ROWS = 8
-ENDS = ("terminated", "ended", "never")
-
-
-@dataclass(frozen=True)
-class Definition:
-    ends: str
-    """Which transitions have no future: terminated, ended (a time limit too), never."""
-    future: str
-    """How X was made, e.g. "largest of target"."""
-    networks: tuple[str, ...]
-    soft: str = ""
-    """"" for no log-probability in it, "masked" where it ends with the episode (right), "unmasked" where it does not."""
+WRONG_SQUASH = "tanh of the squashed action"
 
 
 @dataclass(frozen=True)
 class Explanation:
-    definition: Definition
+    future: str
+    """How X was made, e.g. "largest of target"."""
+    networks: tuple[str, ...]
+    soft: str
+    """"" for no log-probability in it, else the correction that explains it."""
     reward_scale: float
     gamma: float
     temperature: float
     error: float
+    terminal: Counter[str]
+    """treatment -> rows that only it explains; "unexplained" beside them."""
+    cut: Counter[str]
+    inner: Counter[str]
 
 
 @dataclass
@@ -62,6 +69,8 @@ class Bootstrapped:
     """Error of y = c r: small where nothing of the future is in the target."""
     next_rows_reset: int
     """Cut rows whose future was read from the first observation of the next episode."""
+    other_actions: int
+    """Rows in which the loss looks at another action than the one that was taken."""
 
 
 def explain(loss: Loss, regression: Regression, likely: set[tuple[str, str]]) -> Bootstrapped | None:
@@ -79,64 +88,118 @@ def _explain(loss: Loss, regression: Regression, only: set[tuple[str, str]] | No
         return None
     y = regression.target[rows]
     reward = arrays["t.reward"].astype(np.float64)
-    terminated, truncated = arrays["t.terminated"], arrays["t.truncated"]
-    ends = {"terminated": terminated, "ended": terminated | truncated, "never": np.zeros_like(terminated)}
+    terminated = arrays["t.terminated"]
+    cut = arrays["t.truncated"] & ~terminated
     spread = max(float(y.std()), 1e-3 * float(np.abs(y).max()), 1e-6)
     explanations = []
     best = np.inf
-    for definition_ends in ENDS:
-        goes_on = 1.0 - ends[definition_ends].astype(np.float64)
-        for future, networks, numbers, soft in _futures(loss, regression.target.size):
-            for mask in ("masked", "unmasked") if soft else ("",):
-                if only is not None and (future, mask) not in only:
-                    continue
-                lasting = goes_on if mask == "masked" else np.ones_like(goes_on)
-                columns = [reward, goes_on * numbers[rows], *(lasting * column[rows] for column in soft)]
-                found = _solve(np.stack(columns, axis=1), y, spread)
-                if found is None:
-                    continue
-                answer, error = found
-                best = min(best, error)
-                if error <= MATCHED:
-                    temperature = -float(answer[2] / answer[1]) if soft and abs(answer[1]) > 1e-6 else 0.0
-                    definition = Definition(definition_ends, future, networks, mask)
-                    explanations.append(Explanation(definition, float(answer[0]), float(answer[1]), temperature, error))
-    alone = _solve(reward[:, None], y, spread)
+    for future, networks, numbers, soft, columns in _futures(loss, regression.target.size):
+        if only is not None and (future, soft) not in only:
+            continue
+        ahead = np.stack([numbers[rows], *(column[rows] for column in columns)], axis=1)
+        solved = _solve(np.concatenate([reward[:, None], ahead], axis=1), y, ~(terminated | cut), spread)
+        if solved is None:
+            continue
+        answer, error = solved
+        best = min(best, error)
+        if error > MATCHED:
+            continue
+        stops = answer[0] * reward
+        goes_on = stops + ahead @ answer[1:]
+        bonus = stops + ahead[:, 1:] @ answer[2:] if columns else np.full(len(y), np.nan)
+        tolerance = max(NEAR, 10 * error) * spread
+        terminal = _count(y[terminated], {"stop": stops, "go on": goes_on, "bonus": bonus}, terminated, tolerance)
+        explanations.append(
+            Explanation(
+                future=future,
+                networks=networks,
+                soft=soft,
+                reward_scale=float(answer[0]),
+                gamma=float(answer[1]),
+                temperature=-float(answer[2] / answer[1]) if columns and abs(answer[1]) > 1e-6 else 0.0,
+                error=error,
+                terminal=terminal,
+                cut=_count(y[cut], {"go on": goes_on, "stop": stops}, cut, tolerance),
+                inner=_count(y[~(terminated | cut)], {"go on": goes_on, "stop": stops}, ~(terminated | cut), tolerance),
+            )
+        )
+    alone = _solve(reward[:, None], y, np.ones(len(y), bool), spread)
     return Bootstrapped(
         update=loss.update,
         module=regression.module,
         explanations=_simplest(explanations),
         best=float(best),
         terminal_rows=int(terminated.sum()),
-        cut_rows=int((truncated & ~terminated).sum()),
+        cut_rows=int(cut.sum()),
         rows=len(rows),
         reward_only=np.inf if alone is None else alone[1],
         next_rows_reset=_read_from_reset(loss, rows),
+        other_actions=_other_actions(loss, rows, regression),
     )
 
 
 def _simplest(found: list[Explanation]) -> list[Explanation]:
     """Without a log-probability where none is needed."""
-    hard = [each for each in found if not each.definition.soft]
+    hard = [each for each in found if not each.soft]
     return hard or found
 
 
-def _solve(columns: Array, y: Array, spread: float) -> tuple[Array, float] | None:
+def _solve(columns: Array, y: Array, rows: Array, spread: float) -> tuple[Array, float] | None:
+    """Least squares on the rows given, a second time without those that the first left furthest off."""
+    kept = np.flatnonzero(rows)
+    answer: Array | None = None
+    for _ in range(3):
+        if len(kept) < max(MIN_ROWS, columns.shape[1] + 2):
+            return None
+        answer = _least_squares(columns[kept], y[kept])
+        if answer is None:
+            return None
+        off = np.abs(columns @ answer - y)
+        limit = np.quantile(off[rows], MOST_INNER)
+        if limit <= MATCHED * spread:
+            break
+        kept = np.flatnonzero(rows & (off <= limit))
+    assert answer is not None
+    return answer, float(np.quantile(np.abs(columns @ answer - y)[rows], MOST_INNER)) / spread
+
+
+def _least_squares(columns: Array, y: Array) -> Array | None:
     size = np.linalg.norm(columns, axis=0)
-    if (size <= 1e-9).any() and not (size > 1e-9).any():
-        return None
     used = size > 1e-9
+    if not used.any():
+        return None
     scaled = columns[:, used] / size[used]
     singular = np.linalg.svd(scaled, compute_uv=False)
     if singular[-1] < 1e-4 * singular[0]:
         return None
     answer = np.zeros(columns.shape[1])
     answer[used] = np.linalg.lstsq(scaled, y, rcond=None)[0] / size[used]
-    return answer, float(np.quantile(np.abs(columns @ answer - y), 0.98)) / spread
+    return answer
 
 
-def _futures(loss: Loss, count: int) -> Iterator[tuple[str, tuple[str, ...], Array, list[Array]]]:
-    """(how, which networks, numbers, columns of a log-probability) for everything X may have been."""
+def _count(y: Array, treatments: dict[str, Array], rows: Array, tolerance: float) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    if len(y) == 0:
+        return counts
+    near = np.stack([np.abs(numbers[rows] - y) <= tolerance for numbers in treatments.values()])
+    alone = near.sum(axis=0) == 1
+    for position, name in enumerate(treatments):
+        counts[name] = int((near[position] & alone).sum())
+    counts["unexplained"] = int((near.sum(axis=0) == 0).sum())
+    return +counts
+
+
+def _other_actions(loss: Loss, rows: Array, regression: Regression) -> int:
+    """Rows whose index in the loss is not the action that the environment was given."""
+    index = loss.taken(regression.target.size)
+    actions = loss.arrays.get("t.action")
+    if index is None or actions is None or actions.shape[1] != 1:
+        return 0
+    return int((index[rows] != actions[:, 0]).sum())
+
+
+def _futures(loss: Loss, count: int) -> Iterator[tuple[str, tuple[str, ...], Array, str, list[Array]]]:
+    """(how, which networks, numbers, how soft, columns of a log-probability) for everything X may have been."""
     wide: list[tuple[str, Array]] = []
     single: list[tuple[str, Array]] = []
     for position, about in enumerate(loss.event.silent):
@@ -151,21 +214,21 @@ def _futures(loss: Loss, count: int) -> Iterator[tuple[str, tuple[str, ...], Arr
             _put(wide, name, numbers)
     rows = np.arange(count)
     for name, numbers in wide:
-        yield f"largest of {name}", (name,), numbers.max(axis=1), []
-        yield f"mean of {name}", (name,), numbers.mean(axis=1), []
-        yield f"smallest of {name}", (name,), numbers.min(axis=1), []
+        yield f"largest of {name}", (name,), numbers.max(axis=1), "", []
+        yield f"mean of {name}", (name,), numbers.mean(axis=1), "", []
+        yield f"smallest of {name}", (name,), numbers.min(axis=1), "", []
     for (name, numbers), (other, choosing) in itertools.permutations(wide, 2):
         if numbers.shape == choosing.shape:
-            yield f"{name} at the largest of {other}", (name, other), numbers[rows, choosing.argmax(axis=1)], []
+            yield f"{name} at the largest of {other}", (name, other), numbers[rows, choosing.argmax(axis=1)], "", []
     plain: list[tuple[str, tuple[str, ...], Array]] = [(name, (name,), numbers) for name, numbers in single]
     for (first, one), (second, two) in itertools.combinations(single, 2):
         if first != second and not np.array_equal(one, two):
             plain.append((f"smaller of {first} and {second}", (first, second), np.minimum(one, two)))
             plain.append((f"larger of {first} and {second}", (first, second), np.maximum(one, two)))
     for how, networks, numbers in plain:
-        yield how, networks, numbers, []
-        for columns in _soft_columns(loss, count):
-            yield f"{how}, less a log-probability", networks, numbers, columns
+        yield how, networks, numbers, "", []
+        for correction, columns in _soft_columns(loss, count):
+            yield f"{how}, less a log-probability", networks, numbers, correction, columns
 
 
 def _put(calls: list[tuple[str, Array]], name: str, numbers: Array) -> None:
@@ -177,23 +240,25 @@ def _put(calls: list[tuple[str, Array]], name: str, numbers: Array) -> None:
     calls.append((name, numbers))
 
 
-def _soft_columns(loss: Loss, count: int) -> list[list[Array]]:
+def _soft_columns(loss: Loss, count: int) -> list[tuple[str, list[Array]]]:
     """For each silent log-probability: itself, and with the usual corrections for tanh, which a scale of the action shifts."""
-    found = []
+    found: list[tuple[str, list[Array]]] = []
     for position in range(len(loss.event.silent_log_probs)):
         value, action = loss.arrays.get(f"s{position}.value"), loss.arrays.get(f"s{position}.action")
         if value is None or len(value) != count:
             continue
         log_prob = value.astype(np.float64).reshape(count, -1).sum(axis=1)
-        found.append([log_prob])
+        found.append(("plain", [log_prob]))
         if action is not None and action.size == value.size:
             before = action.astype(np.float64).reshape(count, -1)
-            exact = 2 * (np.log(2) - before - np.logaddexp(0.0, -2 * before))
             squashed = np.tanh(before.astype(np.float32)).astype(np.float64)
-            guarded = np.log(1 - squashed**2 + 1e-6)
             ones = np.ones(count)
-            found.append([log_prob, exact.sum(axis=1), ones])
-            found.append([log_prob, guarded.sum(axis=1), ones])
+            corrections = {
+                "tanh": 2 * (np.log(2) - before - np.logaddexp(0.0, -2 * before)),
+                "guarded tanh": np.log(1 - squashed**2 + 1e-6),
+                WRONG_SQUASH: np.log(1 - np.tanh(squashed) ** 2 + 1e-6),
+            }
+            found += [(name, [log_prob, column.sum(axis=1), ones]) for name, column in corrections.items()]
     return found
 
 

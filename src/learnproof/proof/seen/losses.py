@@ -184,12 +184,12 @@ class Loss:
             return None
         if output.size == size:
             return output.reshape(-1)
-        index = self._taken(size)
+        index = self.taken(size)
         if index is not None and output.ndim == 2 and index.max(initial=0) < output.shape[1]:
             return np.asarray(output[np.arange(size), index])
         return None
 
-    def _taken(self, size: int) -> Array | None:
+    def taken(self, size: int) -> Array | None:
         """The column that the loss read of each row (Q-values at the actions taken)."""
         for position, about in enumerate(self.event.constants):
             index = self.arrays.get(f"k{position}")

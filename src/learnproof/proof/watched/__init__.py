@@ -18,11 +18,11 @@ from ..check import Check
 from .dependence import CreditReachesOn, PolicyLooks
 from .direction import ActorClimbs, PolicyDirection, ValueDirection
 from .language import ReferenceApart, TokensMasked
-from .lineage import TargetNetworks
+from .lineage import RestoresSomething, TargetNetworks
 from .ownership import GradientsCleared, LossesReachWeights, OptimizersFed, WeightsOwned
 from .rates import LearningRateAlive
 from .shapes import DistributionsFit, NoAccidentalBroadcast
-from .signs import EntropySign, TemperatureApart
+from .signs import CriticApart, EntropySign, TemperatureApart
 from .targets import BootstrapRecomputed, RatioIsOne, ReturnsRecomputed
 
 WATCHED_CHECKS: tuple[Check, ...] = (
@@ -32,6 +32,7 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     GradientsCleared(),
     LearningRateAlive(),
     TargetNetworks(),
+    RestoresSomething(),
     ReturnsRecomputed(),
     BootstrapRecomputed(),
     RatioIsOne(),
@@ -39,6 +40,7 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     ValueDirection(),
     ActorClimbs(),
     EntropySign(),
+    CriticApart(),
     TemperatureApart(),
     NoAccidentalBroadcast(),
     DistributionsFit(),

@@ -10,6 +10,7 @@ import numpy as np
 from ..check import Finding
 from ..seen import Seen
 from ..seen.returns import fit_targets
+from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck, some
 from .targets import NO_CREDIT, bootstraps
 
@@ -23,7 +24,11 @@ class PolicyLooks(SeenCheck):
     family = "mechanism-health"
 
     def lacks(self, seen: Seen) -> str:
-        return "" if _answers(seen) else "no network was seen answering a batch of different observations"
+        return (
+            ""
+            if _answers(seen) or token_losses(seen)
+            else "no network was seen answering a batch of different observations"
+        )
 
     def look(self, seen: Seen) -> Finding:
         answers = _answers(seen)
@@ -38,6 +43,17 @@ class PolicyLooks(SeenCheck):
                 cause="Its input is constant, multiplied away or dead (a ReLU that never fires, an observation scaled to 0).",
                 advice="Feed it two different observations and follow where their difference is lost.",
             )
+        alike = _same_answers(seen)
+        if alike:
+            return self.finding(
+                "undecided",
+                f"In the last {alike} batches the policy gave the same answer to every question, and was rewarded for it.",
+                {**figures, "batches_with_one_answer": alike},
+                advice="Look at some answers: a reward that an empty or constant answer earns is not the task.",
+            )
+        asked = [tokens for tokens in token_losses(seen) if tokens.prompt is not None]
+        if len(asked) >= ENOUGH:
+            return self.finding("pass", "The policy answers different questions differently.", figures)
         if not any(len(spreads) >= ENOUGH for spreads in answers.values()):
             return self.finding("undecided", f"Fewer than {ENOUGH} batches were seen of each network.", figures)
         return self.finding("pass", "The networks answer different observations differently.", figures)
@@ -59,6 +75,20 @@ def _answers(seen: Seen) -> dict[str, list[float]]:
                 float(numbers.std(axis=0).max() / max(float(np.abs(numbers).max()), 1e-12))
             )
     return found
+
+
+def _same_answers(seen: Seen) -> int:
+    """How many of the last batches of a language model hold one answer to different questions."""
+    count = 0
+    for tokens in reversed([t for t in token_losses(seen) if t.prompt is not None and t.action is not None]):
+        assert tokens.prompt is not None
+        assert tokens.action is not None
+        questions = tokens.action[:, : tokens.prompt - 1]
+        answers = np.where(tokens.used, tokens.action, -1)[:, tokens.prompt - 1 :]
+        if len(np.unique(questions, axis=0)) < 2 or len(np.unique(answers, axis=0)) > 1:
+            break
+        count += 1
+    return count
 
 
 class CreditReachesOn(SeenCheck):

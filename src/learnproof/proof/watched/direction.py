@@ -232,10 +232,22 @@ class ActorClimbs(SeenCheck):
     family = "mechanism-direction"
 
     def lacks(self, seen: Seen) -> str:
-        return "" if actor_losses(seen) else "no loss was seen that trains an actor through a critic"
+        if actor_losses(seen) or _deaf_actors(seen):
+            return ""
+        return "no loss was seen that trains an actor through a critic"
 
     def look(self, seen: Seen) -> Finding:
         found = actor_losses(seen)
+        deaf = _deaf_actors(seen)
+        if not found and len(deaf) >= ENOUGH:
+            return self.finding(
+                "fail",
+                f"{len(deaf)} losses of the actor hold its log-probability alone: the critic's answer gives it no gradient.",
+                {"losses": len(deaf)},
+                where="the actor's loss",
+                cause="Q is detached, or computed under no_grad, in the actor's loss.",
+                advice="Let the gradient flow through Q into the action; freeze the critic's weights, not its output.",
+            )
         sign = descends(seen)
         slopes = np.array([slope * sign for _, slope in found])
         mixed = [loss for loss, _ in found if _regresses_and_climbs(seen, loss)]
@@ -270,6 +282,21 @@ class ActorClimbs(SeenCheck):
                 "pass", f"In {len(found)} losses the actor is pushed to actions that the critic values more.", figures
             )
         return self.finding("undecided", "The actor is pushed up and down the critic by turns.", figures)
+
+
+def _deaf_actors(seen: Seen) -> list[Loss]:
+    """Beside temporal-difference losses: losses with nothing but an evenly weighted log-probability that reaches no critic."""
+    names = critics(seen)
+    if not names:
+        return []
+    return [
+        loss
+        for loss in seen.training_losses
+        if loss.policies
+        and loss.policies[0].even
+        and len(loss.reach) > 1
+        and not any(name.startswith(critic + ".") for name in loss.reach for critic in names)
+    ]
 
 
 def critics(seen: Seen) -> set[str]:

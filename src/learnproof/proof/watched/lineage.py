@@ -1,4 +1,5 @@
-"""Target networks: do they start equal to the network they follow, lag behind it, move, and share nothing with it?
+"""Target networks: do they start equal to the network they follow, lag behind it, move, and share nothing with it? And do
+weights that are loaded come from elsewhere?
 
 Only followers that a temporal-difference loss asked about the future are judged; snapshots, references and averages kept
 beside a model may stand still, or follow, as they like.
@@ -10,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...evidence.watched import FollowerMoved
+from ...evidence.watched import FollowerMoved, Loaded
 from ..check import Finding
 from ..seen import Seen
 from ..seen.view import Follower
 from .base import SeenCheck
 
-PATIENCE_UPDATES = 3_000
-PATIENCE_STEPS = 12_000
+PATIENCE_UPDATES = 1_000
+PATIENCE_STEPS = 10_500
 """Optimizer and environment steps without any move after which a target counts as never synchronised. SB3's DQN copies its
 target every 10,000 environment steps; a few thousand is usual."""
 HARD = 0.999
@@ -132,6 +133,32 @@ class TargetNetworks(SeenCheck):
             f"{follower.name} started equal to {met.leader}, shares nothing with it, and was {how} {moves} times in {steps} steps.",
             figures,
         )
+
+
+class RestoresSomething(SeenCheck):
+    name = "restores_something"
+    question = "Do weights that are loaded come from elsewhere than the module they are loaded into?"
+    family = "mechanism-health"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if _loaded_itself(seen) else "no module was loaded with its own tensors"
+
+    def look(self, seen: Seen) -> Finding:
+        found = _loaded_itself(seen)
+        names = sorted({event.module for event in found})
+        return self.finding(
+            "fail",
+            f"{', '.join(names)} was loaded with its own tensors ({len(found)} times seen): nothing was restored or copied.",
+            {"times": len(found), "modules": names, "updates": [event.update for event in found][:8]},
+            where=names[0],
+            cause="state_dict() hands out the living tensors: weights kept as 'the best' went on training, or a target network was "
+            "loaded from itself.",
+            advice="Keep copy.deepcopy(model.state_dict()), and load the target from the network that it follows.",
+        )
+
+
+def _loaded_itself(seen: Seen) -> list[Loaded]:
+    return [event for event in seen.evidence.of(Loaded) if event.process == seen.process]
 
 
 def targets(seen: Seen) -> list[Follower]:

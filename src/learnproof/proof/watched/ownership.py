@@ -236,8 +236,16 @@ class GradientsCleared(SeenCheck):
         )
 
     def look(self, seen: Seen) -> Finding:
-        spans = [span for span in _between(seen) if span]
-        left_over = [span for span in spans if span[0].event.gradient_before > 0]
+        by_optimizer = {index: [span for span in found if span] for index, found in _between(seen).items()}
+        spans = [span for found in by_optimizer.values() for span in found]
+        polluted = {
+            index: left
+            for index, found in by_optimizer.items()
+            if (left := [span for span in found if span[0].event.gradient_before > 0])
+            and len(found) >= MIN_STEPS
+            and len(left) >= NEARLY_ALL * len(found)
+        }
+        left_over = [span for left in polluted.values() for span in left]
         several = [
             span for span in _before_steps(seen) if len(span) > 1 and len({loss.structure for loss in span}) == 1
         ]
@@ -248,15 +256,17 @@ class GradientsCleared(SeenCheck):
             "with_several_like_losses": len(several),
             "with_gradients_thrown_away": len(thrown),
         }
-        if len(spans) >= MIN_STEPS and len(left_over) >= NEARLY_ALL * len(spans):
+        if polluted:
+            index = next(iter(polluted))
             return self.finding(
                 "fail",
-                f"Before {len(left_over)} of {len(spans)} losses the weights still held the gradients of earlier updates, so that "
-                "each step adds up old directions.",
+                f"Before {len(polluted[index])} losses of optimizer {index} ({common_module(seen.owned[index])}) the weights still held "
+                "gradients of other losses, which the step then takes in.",
                 figures,
                 where=f"the loss of update {left_over[0][0].update}",
-                cause="zero_grad() is never called, or on another optimizer or module than the one that is stepped.",
-                advice="Call optimizer.zero_grad() once per step, before backward().",
+                cause="zero_grad() is not called on this optimizer between its steps, or before another loss (an actor's) leaves its "
+                "gradients here.",
+                advice="Call optimizer.zero_grad() once per step, just before backward().",
             )
         if len(thrown) >= ENOUGH and len(thrown) >= NEARLY_ALL * len(several):
             size = len(thrown[0])
@@ -285,9 +295,9 @@ def _before_steps(seen: Seen) -> list[list[Loss]]:
     return list(by_update.values())
 
 
-def _between(seen: Seen) -> list[list[Loss]]:
+def _between(seen: Seen) -> dict[int, list[list[Loss]]]:
     """For each optimizer, the losses between two neighbouring steps of it that reach nothing but what it holds."""
-    found = []
+    found: dict[int, list[list[Loss]]] = defaultdict(list)
     for index, owned in seen.owned.items():
         steps = sorted(step.update for step in seen.steps if step.optimizer == index and step.inspected)
         losses = [loss for loss in seen.training_losses if loss.reach and loss.reach <= owned]
@@ -298,5 +308,5 @@ def _between(seen: Seen) -> list[list[Loss]]:
         for before, after in pairwise(steps):
             span = range(before + 1, after + 1)
             if len(span) <= 8 and all(update in inspected for update in span):
-                found.append([loss for update in span for loss in by_update.get(update, [])])
+                found[index].append([loss for update in span for loss in by_update.get(update, [])])
     return found

@@ -54,14 +54,14 @@ class DistributionsFit(SeenCheck):
     family = "mechanism-health"
 
     def lacks(self, seen: Seen) -> str:
-        return "" if any(loss.event.calls for loss in seen.training_losses) else "no network was seen in a loss"
+        return "" if seen.training_losses else "no loss was read"
 
     def look(self, seen: Seen) -> Finding:
         losses = seen.training_losses
         losses = losses[:: max(1, len(losses) // 64)]
         per_dimension = [loss for loss in losses if _ratio_per_dimension(loss)]
         squeezed = [loss for loss in losses if _softmax_q(loss)]
-        twice = [loss for loss in losses if _softmax_twice(loss)]
+        twice = [loss for loss in losses if loss.event.softmax_twice or _softmax_twice(loss)]
         figures = {"losses": len(losses), "ratio_per_dimension": len(per_dimension), "q_values_that_sum_to_1": len(squeezed),
                    "probabilities_as_logits": len(twice)}  # fmt: skip
         if len(per_dimension) >= ENOUGH:
@@ -89,8 +89,8 @@ class DistributionsFit(SeenCheck):
                 "The network's probabilities were taken for logits: the policy goes through softmax twice and can never become sure.",
                 figures,
                 where=some({str(about.get("module")) for about in twice[0].event.calls}),
-                cause="Categorical(logits=softmax(...)) or Categorical(softmax(...)) with a second softmax inside.",
-                advice="Give logits to logits=, probabilities to probs=.",
+                cause="softmax(...) was handed to Categorical(logits=...), log_softmax or cross_entropy, which apply it again.",
+                advice="Give logits to logits= and to cross_entropy, probabilities to probs=.",
             )
         return self.finding(
             "pass", f"The distributions of {len(losses)} losses fit what the losses do with them.", figures

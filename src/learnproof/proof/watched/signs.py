@@ -1,4 +1,4 @@
-"""Signs of the terms beside the objective: entropy is raised, the temperature trains itself alone."""
+"""The terms beside the objective: entropy is raised, the critic is left alone, the temperature trains itself alone."""
 
 from __future__ import annotations
 
@@ -75,6 +75,62 @@ def _written_out(loss: Loss) -> list[float]:
         if product and any(n in SOFTMAX for n in near) and any(n in LOG_SOFTMAX for n in near) and term["coefficient"]:
             found.append(-float(term["coefficient"]))
     return found
+
+
+class CriticApart(SeenCheck):
+    name = "critic_apart"
+    question = "Does the policy's loss leave the critic alone?"
+    family = "mechanism-health"
+
+    def lacks(self, seen: Seen) -> str:
+        return (
+            ""
+            if _policy_and_value(seen)
+            else "no policy was seen beside a value network that is trained on the same rollouts"
+        )
+
+    def look(self, seen: Seen) -> Finding:
+        pairs = _policy_and_value(seen)
+        mixed = [(policy, value) for policy, value in pairs if value and value <= policy]
+        figures: dict[str, Any] = {"losses": len(pairs), "in_which_the_policy_reaches_the_critic": len(mixed)}
+        if len(pairs) < ENOUGH:
+            return self.finding("undecided", f"{len(pairs)} losses were looked at; it takes {ENOUGH}.", figures)
+        if len(mixed) > 0.9 * len(pairs):
+            return self.finding(
+                "fail",
+                f"In {len(mixed)} losses the policy's term has a gradient for every weight of the value network: the critic is pushed "
+                "to make advantages look good.",
+                figures,
+                where=some(mixed[0][1]),
+                cause="The advantage keeps its graph: the value in it is not detached.",
+                advice="Use (returns - values).detach() as the advantage.",
+            )
+        return self.finding(
+            "pass", f"In {len(pairs)} losses the policy's term leaves the value network alone.", figures
+        )
+
+
+def _policy_and_value(seen: Seen) -> list[tuple[frozenset[str], frozenset[str]]]:
+    """(weights that the policy's term reaches, weights that the value's term reaches), of one loss or of two of a cycle."""
+    found = []
+    for cycle in sorted(seen.on_policy_cycles):
+        losses = seen.by_cycle.get(cycle, [])[:8]
+        for loss in losses:
+            mine = {term for policy in loss.policies for term in policy.terms}
+            values = {term for regression in loss.regressions for term in regression.terms} - mine
+            if mine and values:
+                reach = [_of_terms(loss, terms) for terms in (mine, values)]
+                found.append((reach[0], reach[1]))
+        policies = [loss for loss in losses if loss.policies and not loss.regressions]
+        others = [loss for loss in losses if loss.regressions and not loss.policies]
+        if policies and others:
+            found.append((policies[0].reach, others[0].reach))
+    return found
+
+
+def _of_terms(loss: Loss, terms: set[int]) -> frozenset[str]:
+    parts = [loss.term_reach[term] for term in terms if term < len(loss.term_reach)]
+    return frozenset().union(*parts) if parts else frozenset()
 
 
 class TemperatureApart(SeenCheck):

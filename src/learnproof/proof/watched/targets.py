@@ -17,7 +17,7 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Seen
-from ..seen.bootstrap import Bootstrapped, explain
+from ..seen.bootstrap import WRONG_SQUASH, Bootstrapped, explain
 from ..seen.returns import Fit, WeightFit, fit_targets, fit_weights
 from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck, some
@@ -250,17 +250,28 @@ class BootstrapRecomputed(SeenCheck):
                 figures,
                 advice="Targets over several steps, of distributions, or with shaped rewards cannot be recomputed here.",
             )
-        sets = [{e.definition for e in each.explanations} for each in matched]
-        ends = set.intersection(*({d.ends for d in each} for each in sets))
-        futures = Counter(future for each in sets for future in {d.future for d in each})
-        soft = Counter(kind for each in sets for kind in {d.soft for d in each})
+        futures = Counter(future for each in matched for future in {e.future for e in each.explanations})
         common = [future for future, count in futures.items() if count >= 0.9 * len(matched)]
-        gamma = float(np.median([each.explanations[0].gamma for each in matched]))
-        scale = float(np.median([each.explanations[0].reward_scale for each in matched]))
-        figures |= {"ends": sorted(ends), "future": sorted(common)[:6], "gamma": gamma, "reward_scale": scale}
+        first = [each.explanations[0] for each in matched]
+        gamma = float(np.median([each.gamma for each in first]))
+        scale = float(np.median([each.reward_scale for each in first]))
+        terminal: Counter[str] = sum((each.terminal for each in first), Counter())
+        cut: Counter[str] = sum((each.cut for each in first), Counter())
+        inner: Counter[str] = sum((each.inner for each in first), Counter())
+        rows = sum(each.rows for each in matched)
+        others = sum(each.other_actions for each in matched)
+        figures |= {
+            "future": sorted(common)[:6], "gamma": gamma, "reward_scale": scale, "at_terminal_rows": dict(terminal),
+            "at_cut_rows": dict(cut), "at_inner_rows": dict(inner), "rows_with_another_action": others,
+        }  # fmt: skip
 
         def fail(summary: str, cause: str, advice: str) -> Finding:
             return self.finding("fail", summary, figures, where="computation of targets", cause=cause, advice=advice)
+
+        def mostly(counts: Counter[str], treatment: str) -> int:
+            return (
+                counts[treatment] if counts[treatment] >= FEW_ROWS and counts[treatment] > 0.7 * counts.total() else 0
+            )
 
         if scale < -1e-3:
             return fail(
@@ -274,15 +285,34 @@ class BootstrapRecomputed(SeenCheck):
                 "gamma is above 1, or the future is added twice.",
                 "Use a discount of at most 1.",
             )
-        if ends == {"never"}:
+        if others > 0.2 * rows:
             return fail(
-                f"The targets of all {figures['terminal_rows']} terminal transitions go on past the end of the episode.",
+                f"In {others} of {rows} rows the loss looks at another action than the one that was taken.",
+                "Actions and transitions are stored in different orders, or shifted by one.",
+                "Store observation, action, reward and next observation of one step together.",
+            )
+        if (n := mostly(terminal, "go on")) and inner["stop"] >= FEW_ROWS:
+            return fail(
+                f"The targets of {n} terminal transitions go on, and those of {inner['stop']} others stop: the ends of episodes are "
+                "shifted.",
+                "The end of an episode is stored beside the step after it or before it.",
+                "Store terminated together with the reward of the same step.",
+            )
+        if n := mostly(terminal, "go on"):
+            return fail(
+                f"The targets of {n} terminal transitions go on past the end of the episode.",
                 "The factor 1 - terminated is missing from the target.",
                 "target = reward + gamma * (1 - terminated) * future",
             )
-        if ends == {"ended"}:
+        if n := mostly(terminal, "bonus"):
             return fail(
-                f"The targets of {figures['cut_rows']} transitions cut by a time limit have no future, as if the task had ended.",
+                f"At {n} ends of episodes the entropy bonus of the next state stays in the target.",
+                "1 - terminated multiplies the value but not the log-probability.",
+                "target = reward + gamma * (1 - terminated) * (value - alpha * log_prob)",
+            )
+        if n := mostly(cut, "stop"):
+            return fail(
+                f"The targets of {n} transitions cut by a time limit have no future, as if the task had ended.",
                 "terminated and truncated were merged into one done before they were stored.",
                 "Store terminated alone for the target; waive this check if the time limit is a part of the task.",
             )
@@ -293,11 +323,12 @@ class BootstrapRecomputed(SeenCheck):
                 "The environment resets itself, and the observation it returns then belongs to the next episode.",
                 "Store info's final observation as the next observation of the last step.",
             )
-        if soft["unmasked"] >= 0.9 * len(matched) and soft["masked"] < soft["unmasked"]:
+        squashes = [{e.soft for e in each.explanations} for each in matched]
+        if sum(each == {WRONG_SQUASH} for each in squashes) > 0.8 * len(matched):
             return fail(
-                "The entropy bonus of the next state stays in the target after the end of an episode.",
-                "1 - terminated multiplies the value but not the log-probability.",
-                "target = reward + gamma * (1 - terminated) * (value - alpha * log_prob)",
+                "The correction of the squashed action's log-probability is that of an action squashed twice.",
+                "tanh is applied again to the action inside of log(1 - tanh(x)^2).",
+                "Use log(1 - action^2 + 1e-6) with the squashed action, or the value before squashing inside tanh.",
             )
         wrong = self._wrong_networks(seen, matched, common, fail)
         if wrong is not None:
@@ -323,7 +354,7 @@ class BootstrapRecomputed(SeenCheck):
                 "Take the largest value over actions.",
             )
         names = {f.name for f in seen.followers}
-        asked = [{n for e in each.explanations for n in e.definition.networks} for each in matched]
+        asked = [{n for e in each.explanations for n in e.networks} for each in matched]
         followed = {
             name for each in asked for name in each if any(name == f or name.startswith(f + ".") for f in names)
         }
@@ -377,7 +408,7 @@ def bootstraps(seen: Seen) -> list[Bootstrapped]:
                 found = explain(loss, regression, likely)
                 if found is not None:
                     known.append(found)
-                    likely |= {(e.definition.future, e.definition.soft) for e in found.explanations}
+                    likely |= {(e.future, e.soft) for e in found.explanations}
     return list(known)
 
 

@@ -1,0 +1,47 @@
+"""The fast part of benchmarks/faults.py: real faults in several styles are called broken, and named; their twins are not."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+FAULTS = Path(__file__).parent.parent.parent / "benchmarks" / "faults" / "first"
+CASES = [
+    ("ppo_flat", "last_value", 12_000, "returns_recomputed"),
+    ("ppo_pendulum", "logprob_column", 8_000, "no_accidental_broadcast"),
+    ("a2c_functional", "features_left_out", 12_000, "weights_owned"),
+    ("dqn_class", "shared_features", 3_000, "target_networks"),
+    ("dqn_courier", "unsynced_start", 2_000, "target_networks"),
+    ("sac_trainer", "stale_alpha", 2_000, "optimizers_fed"),
+]
+
+
+def verdict_on(folder: Path, script: str, steps: int, *words: str) -> dict:
+    command = [sys.executable, str(FAULTS / f"{script}.py"), "--steps", str(steps), *words]
+    watch = [sys.executable, "-m", "learnproof", "watch", "--quiet", "--no-report", "--out", str(folder / "seen"), "--"]
+    done = subprocess.run(
+        [*watch, *command], cwd=folder, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    return json.loads((folder / "seen" / "verdict.json").read_text())
+
+
+@pytest.mark.parametrize(("script", "fault", "steps", "check"), CASES)
+def test_a_fault_is_called_broken_and_named(tmp_path, script, fault, steps, check):
+    verdict = verdict_on(tmp_path, script, steps, "--fault", fault)
+    failed = {finding["check"]: finding for finding in verdict["findings"] if finding["status"] == "fail"}
+    assert verdict["verdict"] == "broken"
+    assert check in failed
+    assert failed[check]["cause"]
+    assert failed[check]["advice"]
+
+
+@pytest.mark.parametrize("script", sorted({script for script, *_ in CASES}))
+def test_the_healthy_twin_is_not(tmp_path, script):
+    steps = next(steps for name, _, steps, _ in CASES if name == script)
+    assert verdict_on(tmp_path, script, steps)["verdict"] != "broken"
