@@ -272,7 +272,9 @@ class ExplodingGradients(Check):
             f"In {len(large)} of {len(norms)} epochs a gradient norm reached {EXPLODING:g} or more before clipping.",
             figures,
             where=f"update {large[0][1]}",
-            advice="Clip gradients (ppo.max_grad_norm = 0.5), normalise rewards, or lower the learning rate.",
+            advice="They are clipped already: normalise rewards, or lower the learning rate."
+            if evidence.run.constants.get("max_grad_norm")
+            else "Clip gradients (ppo.max_grad_norm = 0.5), normalise rewards, or lower the learning rate.",
         )
 
 

@@ -205,7 +205,7 @@ def _lock(path: Path) -> Iterator[None]:
             holder = os.read(descriptor, 20).decode(errors="replace").strip() or "unknown"
             raise RunFolderError(
                 f"{path} is in use: process {holder} is writing there. Wait for it, stop it with `kill {holder}` (it "
-                "leaves a resumable run), or choose another folder with --out."
+                "leaves a resumable run), or train into another folder with --out."
             ) from None
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())

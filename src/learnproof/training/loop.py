@@ -121,12 +121,9 @@ class Trainer:
             self._publish_best()
         self.journal = Journal(self.settings, self.folder, self.display, resume_step=checkpoint.step)
         if not whole:
-            self.journal.record(
-                EnvironmentRestarted(
-                    step=self.collector.steps,
-                    reason=f"{self.source.name} has no snapshot(): every instance began a new episode after the resume",
-                )
-            )
+            reason = f"{self.source.name} has no snapshot(): every instance began a new episode after the resume"
+            self.journal.record(EnvironmentRestarted(step=self.collector.steps, reason=reason))
+            display.say(f"{reason}; the evidence says so.")
 
     def _settle_in(self, folder: RunFolder, display: Display, *, resumed: bool) -> None:
         self.folder = folder

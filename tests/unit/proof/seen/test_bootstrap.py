@@ -1,0 +1,134 @@
+"""Temporal-difference targets made by right and wrong definitions: the fit must name each of them."""
+
+import numpy as np
+import pytest
+
+from learnproof.evidence import Evidence, RunStarted
+from learnproof.evidence.watched import LossSeen
+from learnproof.proof.seen.bootstrap import WRONG_SQUASH, Bootstrapped, explain
+from learnproof.proof.seen.losses import Loss, Regression
+
+ROWS, ACTIONS, GAMMA = 96, 3, 0.97
+
+
+def nothing() -> Evidence:
+    return Evidence(
+        run=RunStarted(
+            producer="watch", algorithm="unknown", environment="unknown", seed=0, metric="return", n_envs=0, constants={},
+            parameters={}, marked="inferred",
+        )
+    )  # fmt: skip
+
+
+def batch(seed: int, **more: np.ndarray) -> tuple[dict[str, np.ndarray], np.random.Generator]:
+    rng = np.random.default_rng(seed)
+    terminated = rng.random(ROWS) < 0.1
+    arrays = {
+        "t.row": np.arange(ROWS),
+        "t.reward": rng.normal(0.5, 1.0, ROWS).astype(np.float32),
+        "t.terminated": terminated,
+        "t.truncated": ~terminated & (rng.random(ROWS) < 0.08),
+        "t.final_observation": np.zeros(ROWS, np.uint64),
+        "t.next_observation": rng.integers(1, 2**60, ROWS).astype(np.uint64),
+        "t.action": rng.integers(0, ACTIONS, (ROWS, 1)).astype(np.float32),
+        "n0.output": rng.normal(0, 2, (ROWS, ACTIONS)).astype(np.float32),
+        "n1.output": rng.normal(0, 2, (ROWS, ACTIONS)).astype(np.float32),
+        **more,
+    }
+    return arrays, rng
+
+
+def explained(
+    arrays: dict[str, np.ndarray], y: np.ndarray, names=("target", "online"), log_probs: int = 0
+) -> Bootstrapped:
+    event = LossSeen(
+        update=0, cycle=0, backward=0, env_steps=0, accumulates=True, shape=[[]], value=0.0, gradient_before=0.0, reach=0,
+        nodes=1, truncated=False, compiled=False, broadcasts=[], both_sides=[], clips=[], terms=[], n_terms=0,
+        silent=[{"module": name, "shape": [ROWS]} for name in names],
+        silent_log_probs=[{"kind": "Normal", "shape": [ROWS]}] * log_probs,
+        transitions_of="c0.rows",
+    )  # fmt: skip
+    loss = Loss(event, nothing(), frozenset(), [])
+    loss.__dict__["arrays"] = arrays
+    prediction = np.zeros(ROWS)
+    found = explain(
+        loss, Regression(prediction, y.astype(np.float32).astype(float), None, None, "q", 0, (0,), True), set()
+    )
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_largest_value_of_the_target_network(seed):
+    arrays, _ = batch(seed)
+    y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * arrays["n0.output"].max(axis=1)
+    (found,) = explained(arrays, y).explanations
+    assert found.future == "largest of target"
+    assert found.gamma == pytest.approx(GAMMA, abs=1e-5)
+    assert found.reward_scale == pytest.approx(1.0, abs=1e-5)
+    assert set(found.terminal) == {"stop"}
+    assert set(found.cut) == {"go on"}
+    assert found.inner["stop"] == 0
+
+
+def test_double_q_learning_is_told_from_the_plain_one():
+    arrays, _ = batch(1)
+    chosen = arrays["n1.output"].argmax(axis=1)
+    y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * arrays["n0.output"][np.arange(ROWS), chosen]
+    (found,) = explained(arrays, y).explanations
+    assert found.future == "target at the largest of online"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_wrong_treatments_of_ends_are_named(seed):
+    arrays, _ = batch(seed)
+    future = GAMMA * arrays["n0.output"].max(axis=1)
+    ended = arrays["t.terminated"] | arrays["t.truncated"]
+    (never,) = explained(arrays, arrays["t.reward"] + future).explanations
+    assert set(never.terminal) == {"go on"}
+    (merged,) = explained(arrays, arrays["t.reward"] + ~ended * future).explanations
+    assert set(merged.cut) == {"stop"}
+    shifted = np.roll(arrays["t.terminated"], 1)
+    (late,) = explained(arrays, arrays["t.reward"] + ~shifted * future).explanations
+    assert late.terminal["go on"] > late.terminal["stop"]
+    assert late.inner["stop"] > 0
+
+
+def soft_batch(seed: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(100 + seed)
+    before = rng.normal(0, 1, (ROWS, 2)).astype(np.float32)
+    plain = (-0.5 * before**2).astype(np.float32)
+    one, two = rng.normal(0, 2, (2, ROWS)).astype(np.float32)
+    arrays, _ = batch(seed, **{"s0.value": plain, "s0.action": before, "n0.output": one, "n1.output": two})
+    return arrays, np.minimum(one, two).astype(float), before.astype(float), plain.astype(float).sum(axis=1)
+
+
+def test_the_smaller_of_two_critics_less_a_squashed_log_probability():
+    arrays, smaller, before, plain = soft_batch(0)
+    log_prob = plain - np.log(1 - np.tanh(before) ** 2 + 1e-6).sum(axis=1)
+    y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * (smaller - 0.2 * log_prob)
+    found = explained(arrays, y, ("one", "two"), log_probs=1).explanations
+    assert {each.future for each in found} == {"smaller of one and two, less a log-probability"}
+    assert found[0].temperature == pytest.approx(0.2, abs=1e-3)
+    assert set(found[0].terminal) == {"stop"}
+
+
+def test_a_bonus_outside_of_the_mask_and_a_wrong_squash_are_named():
+    arrays, smaller, before, plain = soft_batch(1)
+    log_prob = plain - np.log(1 - np.tanh(before) ** 2 + 1e-6).sum(axis=1)
+    y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * smaller - GAMMA * 0.2 * log_prob
+    found = explained(arrays, y, ("one", "two"), log_probs=1).explanations
+    assert set(found[0].terminal) == {"bonus"}
+    twice = plain - np.log(1 - np.tanh(np.tanh(before)) ** 2 + 1e-6).sum(axis=1)
+    y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * (smaller - 0.2 * twice)
+    found = explained(arrays, y, ("one", "two"), log_probs=1).explanations
+    assert {each.soft for each in found} == {WRONG_SQUASH}
+
+
+def test_rewards_alone_and_noise_are_told_apart():
+    arrays, rng = batch(2)
+    alone = explained(arrays, 0.5 * arrays["t.reward"])
+    assert alone.reward_only < 1e-6
+    noise = explained(arrays, rng.normal(size=ROWS))
+    assert noise.explanations == []
+    assert noise.reward_only > 0.1
