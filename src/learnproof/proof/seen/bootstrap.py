@@ -30,7 +30,7 @@ MATCHED = 1e-4
 """Largest error over the spread of the targets: right definitions reach 1e-6 in float32."""
 NEAR = 1e-3
 """The same for a single special row."""
-MOST_INNER = 0.9
+MOST_INNER = 0.8
 """Share of the inner rows that a definition must explain; ends written to the wrong rows spoil a few of them."""
 MIN_ROWS = 8
 WRONG_SQUASH = "tanh of the squashed action"
