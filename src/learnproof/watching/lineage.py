@@ -178,7 +178,7 @@ class Lineage:
             kind,
             index=follower.index,
             update=self.session.updates,
-            name=self.session.names.of_module(follower.module),
+            name=self.session.names.of_follower(follower.module, follower.leader),
             leader=self.session.names.of_module(follower.leader),
             tensors=sum(1 for _ in follower.module.parameters()),
             shared=follower.shared(),

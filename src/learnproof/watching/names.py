@@ -79,6 +79,11 @@ class Names:
         whole = self.of_parameter(parameter)
         return whole[: -len(path) - 1] if whole.endswith("." + path) else whole
 
+    def of_follower(self, module: Any, leader: Any) -> str:
+        """A network that shares parameters with another one is called after them; then its variable's name is better."""
+        name = self.of_module(module)
+        return name if name != self.of_module(leader) else self._variable(module) or f"the follower of {name}"
+
     def knows(self, parameters: list[Any]) -> bool:
         return all(self._known(parameter) is not None for parameter in parameters)
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .fitting import least_squares
 from .losses import Array, Loss, Regression
 
 MATCHED = 1e-4
@@ -151,7 +152,7 @@ def _solve(columns: Array, y: Array, rows: Array, spread: float) -> tuple[Array,
     for _ in range(3):
         if len(kept) < max(MIN_ROWS, columns.shape[1] + 2):
             return None
-        answer = _least_squares(columns[kept], y[kept])
+        answer = least_squares(columns[kept], y[kept])
         if answer is None:
             return None
         off = np.abs(columns @ answer - y)
@@ -161,20 +162,6 @@ def _solve(columns: Array, y: Array, rows: Array, spread: float) -> tuple[Array,
         kept = np.flatnonzero(rows & (off <= limit))
     assert answer is not None
     return answer, float(np.quantile(np.abs(columns @ answer - y)[rows], MOST_INNER)) / spread
-
-
-def _least_squares(columns: Array, y: Array) -> Array | None:
-    size = np.linalg.norm(columns, axis=0)
-    used = size > 1e-9
-    if not used.any():
-        return None
-    scaled = columns[:, used] / size[used]
-    singular = np.linalg.svd(scaled, compute_uv=False)
-    if singular[-1] < 1e-4 * singular[0]:
-        return None
-    answer = np.zeros(columns.shape[1])
-    answer[used] = np.linalg.lstsq(scaled, y, rcond=None)[0] / size[used]
-    return answer
 
 
 def _count(y: Array, treatments: dict[str, Array], rows: Array, tolerance: float) -> Counter[str]:

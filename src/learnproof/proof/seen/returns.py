@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .fitting import least_squares
 from .losses import Array
 from .rollouts import Rollout, Targets
 
@@ -127,28 +128,13 @@ def _solve(reward: Array, y: Array, next_value: Array, along: Array, rows: Array
         return None
     following = y[along[rows]]
     columns = np.stack([reward[rows], next_value[rows], following - next_value[rows]], axis=1)
-    answer = _least_squares(columns, y[rows])
+    answer = least_squares(columns, y[rows])
     if answer is None:
         return None
     c, gamma, gamma_lambda = answer
     error = float(np.quantile(np.abs(columns @ answer - y[rows]), 0.95)) / spread
     gae_lambda = float(gamma_lambda / gamma) if abs(gamma) > 1e-3 else None
     return Fit("lambda return", float(c), float(gamma), gae_lambda, error, len(rows))
-
-
-def _least_squares(columns: Array, y: Array) -> Array | None:
-    """None where the columns do not tell the unknowns apart."""
-    size = np.linalg.norm(columns, axis=0)
-    used = size > 1e-9 * np.sqrt(len(y))
-    if not used.any():
-        return None
-    scaled = columns[:, used] / size[used]
-    singular = np.linalg.svd(scaled, compute_uv=False)
-    if singular[-1] < 1e-5 * singular[0]:
-        return None
-    answer = np.zeros(columns.shape[1])
-    answer[used] = np.linalg.lstsq(scaled, y, rcond=None)[0] / size[used]
-    return answer
 
 
 # ---------------------------------------------------------------------- special rows
@@ -257,7 +243,7 @@ def _affine(reward: Array, weight: Array, following: Array, spread: float) -> We
     constant = float(np.ptp(reward)) <= 1e-9 * max(1.0, float(np.abs(reward).max()))
     ones = np.ones(len(reward))
     columns = np.stack([following, ones], axis=1) if constant else np.stack([following, ones, reward], axis=1)
-    answer = _least_squares(columns, weight)
+    answer = least_squares(columns, weight)
     if answer is None:
         return None
     error = float(np.quantile(np.abs(columns @ answer - weight), 0.95)) / spread

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .fitting import correlation
 from .losses import Array, Loss
 from .view import Seen
 
@@ -129,11 +130,11 @@ def _rewards(tokens: Tokens) -> Rewarded | None:
                     centred = (part.reshape(-1, group) - part.reshape(-1, group).mean(axis=1, keepdims=True)).reshape(
                         -1
                     )
-                    strength = abs(_correlation(advantage, centred))
+                    strength = abs(correlation(advantage, centred) or 0.0)
                     if strength > strongest + 1e-9:
                         weight = np.where(tokens.used, -tokens.gradient, 0.0).sum(axis=1)
                         strongest = strength
-                        best = Rewarded(tokens, part, centred, source, _correlation(weight, centred))
+                        best = Rewarded(tokens, part, centred, source, correlation(weight, centred) or 0.0)
     return best
 
 
@@ -153,9 +154,3 @@ def _advantages(loss: Loss, sequences: int) -> list[Array]:
 
 def _group_sizes(sequences: int) -> list[int]:
     return [group for group in range(2, sequences + 1) if sequences % group == 0]
-
-
-def _correlation(first: Array, second: Array) -> float:
-    a, b = first - first.mean(), second - second.mean()
-    size = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return 0.0 if size <= 1e-12 else float(a @ b) / size

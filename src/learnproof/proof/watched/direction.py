@@ -17,6 +17,7 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
+from ..seen.fitting import correlation
 from ..seen.losses import Array
 from ..seen.rollouts import Rollout
 from ..seen.tokens import rewarded
@@ -126,12 +127,10 @@ def _agreements(seen: Seen) -> dict[int, list[float]]:
 
 
 def _correlation(first: Array, second: Array) -> float | None:
-    rows = np.isfinite(first) & np.isfinite(second)
-    if rows.sum() < MIN_ROWS:
+    """None where there are too few rows to tell."""
+    if (np.isfinite(first) & np.isfinite(second)).sum() < MIN_ROWS:
         return None
-    a, b = first[rows] - first[rows].mean(), second[rows] - second[rows].mean()
-    size = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return None if size <= 1e-12 else float(a @ b) / size
+    return correlation(first, second)
 
 
 def _advantages(rollout: Rollout) -> list[Array]:

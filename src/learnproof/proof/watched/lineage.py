@@ -169,12 +169,13 @@ def targets(seen: Seen) -> list[Follower]:
         if loss.event.transitions_of is not None and loss.regressions
         for about in loss.event.silent
     }
-    return [
-        follower
-        for follower in seen.followers
-        if any(name == follower.name or name.startswith(follower.name + ".") for name in asked)
-        or any(follower.name.startswith(name + ".") for name in asked)
-    ]
+    return [follower for follower in seen.followers if any(_is_asked(follower, name) for name in asked)]
+
+
+def _is_asked(follower: Follower, name: str) -> bool:
+    """By its own name, a part's or a whole's; one that shares weights with its leader may have been called by the leader's."""
+    own = [follower.name, *([follower.met.leader] if follower.met.shared else [])]
+    return any(name == each or name.startswith(each + ".") or each.startswith(name + ".") for each in own)
 
 
 def _motion(moves: list[FollowerMoved]) -> Motion | None:

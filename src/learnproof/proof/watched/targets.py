@@ -11,6 +11,7 @@ A target that no definition explains is not an accusation: there are more honest
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck, some
 from .lineage import targets as target_networks
 
+Fail = Callable[[str, str, str], Finding]
+"""From what was seen, its cause, and what to do."""
 FEW_ROWS = 3
 """Special rows (ends of episodes, say) that must agree on a wrong treatment."""
 BOOTSTRAPS_READ = 96
@@ -340,15 +343,15 @@ class BootstrapRecomputed(SeenCheck):
             figures,
         )
 
-    def _wrong_networks(self, seen: Seen, matched: list[Bootstrapped], common: list[str], fail: Any) -> Finding | None:
+    def _wrong_networks(self, seen: Seen, matched: list[Bootstrapped], common: list[str], fail: Fail) -> Finding | None:
         if common and all(future.startswith("larger of") for future in common):
-            return fail(  # type: ignore[no-any-return]
+            return fail(
                 "The targets take the larger of two critics: their errors add up instead of cancelling.",
                 "max where min belongs.",
                 "Take the smaller of the two.",
             )
         if common and all(future.startswith("smallest of") for future in common):
-            return fail(  # type: ignore[no-any-return]
+            return fail(
                 "The targets take the value of the worst next action.",
                 "min where max belongs.",
                 "Take the largest value over actions.",
@@ -361,7 +364,7 @@ class BootstrapRecomputed(SeenCheck):
         leaders = {f.met.leader for f in seen.followers if not any(w in f.name.lower() for w in ("ema", "avg", "best"))}
         led = {name for each in asked for name in each if any(name == f or name.startswith(f + ".") for f in leaders)}
         if names and leaders and not followed and led and not target_networks(seen):
-            return fail(  # type: ignore[no-any-return]
+            return fail(
                 f"The targets are made with {some(led)}, the network that is being trained, although {some(names)} is kept to "
                 "follow it.",
                 "The online network is called where the target network belongs.",
@@ -371,7 +374,7 @@ class BootstrapRecomputed(SeenCheck):
         single = [future for future in common if not future.startswith(("smaller of", "larger of", "mean of"))]
         wide = any(word in future for future in common for word in ("largest of", "smallest of"))
         if len(modules) >= 2 and common and len(single) == len(common) and not wide and _twins(seen):
-            return fail(  # type: ignore[no-any-return]
+            return fail(
                 f"Two critics are trained ({some(str(m) for m in modules)}) and only one makes the targets: {some(single, 2)}.",
                 "min(q1, q1): the same critic twice.",
                 "Take the smaller of both critics.",

@@ -1,0 +1,36 @@
+"""Two small tools of those who explain numbers by other numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .losses import Array
+
+ALIKE = 1e-5
+"""Ratio of the smallest to the largest singular value below which columns count as not telling the unknowns apart."""
+
+
+def least_squares(columns: Array, y: Array) -> Array | None:
+    """The coefficient of each column, 0 for a column of zeros; None where the columns do not tell the unknowns apart."""
+    size = np.linalg.norm(columns, axis=0)
+    used = size > 1e-9 * np.sqrt(len(y))
+    if not used.any():
+        return None
+    scaled = columns[:, used] / size[used]
+    singular = np.linalg.svd(scaled, compute_uv=False)
+    if singular[-1] < ALIKE * singular[0]:
+        return None
+    answer = np.zeros(columns.shape[1])
+    answer[used] = np.linalg.lstsq(scaled, y, rcond=None)[0] / size[used]
+    return answer
+
+
+def correlation(first: Array, second: Array) -> float | None:
+    """Over the rows where both are known; None where one of them does not vary."""
+    rows = np.isfinite(first) & np.isfinite(second)
+    a, b = first[rows], second[rows]
+    if len(a) < 2:
+        return None
+    a, b = a - a.mean(), b - b.mean()
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return None if size <= 1e-12 else float(a @ b) / size
