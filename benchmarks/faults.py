@@ -53,6 +53,7 @@ FAMILIES = {
     "temperature_apart": {"signs"},
     "no_accidental_broadcast": {"shapes"},
     "distributions_fit": {"shapes"},
+    "sampled_as_scored": {"shapes", "returns", "language"},
     "learning_rate_alive": {"rates"},
     "policy_looks": {"goal"},
     "tokens_masked": {"language"},

@@ -21,7 +21,7 @@ from .language import ReferenceApart, TokensMasked
 from .lineage import RestoresSomething, TargetNetworks
 from .ownership import GradientsCleared, LossesReachWeights, OptimizersFed, WeightsOwned
 from .rates import LearningRateAlive
-from .shapes import DistributionsFit, NoAccidentalBroadcast
+from .shapes import DistributionsFit, NoAccidentalBroadcast, SampledAsScored
 from .signs import CriticApart, EntropySign, TemperatureApart
 from .targets import BootstrapRecomputed, RatioIsOne, ReturnsRecomputed
 
@@ -44,6 +44,7 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     TemperatureApart(),
     NoAccidentalBroadcast(),
     DistributionsFit(),
+    SampledAsScored(),
     PolicyLooks(),
     CreditReachesOn(),
     TokensMasked(),

@@ -1,4 +1,5 @@
-"""Shapes and distributions: an (N,) against an (N, 1), log-probabilities per dimension, probabilities where logits belong."""
+"""Shapes and distributions: an (N,) against an (N, 1), log-probabilities per dimension, probabilities where logits belong,
+actions that were drawn from another distribution than the one that scores them."""
 
 from __future__ import annotations
 
@@ -132,3 +133,92 @@ def _softmax_twice(loss: Loss) -> bool:
             if np.abs(again[rows, action] - policy.value).max() < 1e-4 < np.abs(once - policy.value).max():
                 return True
     return False
+
+
+class SampledAsScored(SeenCheck):
+    """If actions are drawn from the distribution that scores them, -log p of the action is on average its entropy. The sum over
+    rows, less its expectation, over its standard deviation, is then about normal."""
+
+    name = "sampled_as_scored"
+    question = "Were the actions drawn from the distribution whose log-probabilities the loss uses?"
+    family = "mechanism-identity"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if _surprises(seen)[2] else "no log-probabilities of discrete actions were seen beside their logits"
+
+    def look(self, seen: Seen) -> Finding:
+        surprise, variance, rows, chances = _surprises(seen)
+        z = surprise / np.sqrt(variance) if variance > 0 else 0.0
+        figures = {"rows": rows, "surprise_per_row": surprise / max(rows, 1), "standard_errors": float(z)}
+        if rows < ENOUGH_ROWS or chances < ENOUGH_CHANCES:
+            return self.finding(
+                "undecided", f"{rows} rows were looked at; it takes {ENOUGH_ROWS} undecided ones.", figures
+            )
+        if abs(z) > FAR_OFF:
+            way = "less likely" if z > 0 else "more likely"
+            return self.finding(
+                "fail",
+                f"Over {rows} rows the actions taken are {way} than their own distribution says, by {abs(z):.0f} standard errors.",
+                figures,
+                where="acting and scoring",
+                cause="Actions are drawn from another distribution (another temperature, noise, epsilon, other weights) than the one "
+                "that the loss scores them with, or the loss scores other actions.",
+                advice="Sample from the very distribution whose log_prob is stored, and store exactly that action.",
+            )
+        return self.finding(
+            "pass", f"The actions of {rows} rows are as likely as their distribution says ({z:+.1f} s.e.).", figures
+        )
+
+
+ENOUGH_ROWS = 200
+ENOUGH_CHANCES = 20.0
+"""Sum of p (1 - p): how many of the rows could well have gone another way; the normal law needs some."""
+FAR_OFF = 8.0
+
+
+def _surprises(seen: Seen) -> tuple[float, float, int, float]:
+    """Sum of -log p - H, its variance, rows, chances; over first losses on rollouts, before any step has moved the policy."""
+    known = seen.notes.get("surprises")
+    if known is not None:
+        return known  # type: ignore[no-any-return]
+    surprise, variance, rows, chances = 0.0, 0.0, 0, 0.0
+    for cycle in sorted(seen.on_policy_cycles):
+        for loss in seen.by_cycle.get(cycle, [])[:1]:
+            for log_prob, logits in _scored_logits(loss):
+                table = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+                p = np.exp(table)
+                entropy = -(p * table).sum(axis=1)
+                surprise += float((-log_prob - entropy).sum())
+                variance += float(((p * table**2).sum(axis=1) - entropy**2).sum())
+                rows += len(log_prob)
+                chances += float((1 - p.max(axis=1)).sum())
+    known = seen.notes["surprises"] = (surprise, variance, rows, chances)
+    return known
+
+
+def _scored_logits(loss: Loss) -> list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """(log-probabilities, logits) of rows for which a network's answers are the logits that explain the log-probabilities."""
+    if not loss.policies or loss.policies[0].value.ndim != 1 or loss.policies[0].action is None:
+        return []
+    policy = loss.policies[0]
+    action = policy.action.reshape(-1) if policy.action is not None else np.empty(0)
+    place = {} if policy.rows is None else {int(row): at for at, row in enumerate(policy.rows.tolist())}
+    found = []
+    for position in range(len(loss.event.calls)):
+        output, rows = loss.arrays.get(f"c{position}.output"), loss.arrays.get(f"c{position}.rows")
+        if output is None or rows is None or output.ndim == 0 or output.shape[-1] < 2:
+            continue
+        logits = output.astype(np.float64).reshape(-1, output.shape[-1])
+        if len(logits) != len(rows) or len(action) != len(policy.value):
+            continue
+        at = np.array([place.get(int(row), -1) for row in rows.tolist()])
+        logits, at = logits[at >= 0], at[at >= 0]
+        if len(at) == 0 or int(action[at].max()) >= logits.shape[1] or int(action[at].min()) < 0:
+            continue
+        scores = policy.value[at].astype(np.float64)
+        table = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+        if np.abs(table[np.arange(len(at)), action[at].astype(np.int64)] - scores).max() < 1e-4:
+            found.append((scores, logits))
+            if len(at) == len(policy.value):
+                break
+    return found
