@@ -144,7 +144,14 @@ def run(command: list[str], case: Case, folder: Path) -> subprocess.CompletedPro
         input=case.stdin.encode(),
         capture_output=True,
         timeout=TIMEOUT_SECONDS,
+        preexec_fn=_with_usual_signals,
     )
+
+
+def _with_usual_signals() -> None:
+    """Whoever started the tests in the background may have had signals ignored, and so would the scripts."""
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGABRT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def difference(bare: bytes, watched: bytes) -> str:

@@ -86,7 +86,7 @@ class Stream:
         """Steps of the longest episode."""
         self.spec: Any = None
         self.own: Any = None
-        """The environment itself, or its first copy, where it has no id."""
+        """Weak reference to the environment itself, or to its first copy, where it has no id."""
         self.changed: str | None = None
         """Why it cannot be made again from its id; None where it can."""
 
@@ -396,7 +396,7 @@ class Environments:
         spec = asked(environment, "spec") or asked(single, "spec")
         stream.spec = spec
         stream.changed = what_changes(environment, single)
-        stream.own = single if spec is None and is_plain(environment, single) else None
+        stream.own = weakref.ref(single) if spec is None and is_plain(environment, single) else None
         self.session.say(
             "environment",
             index=stream.index,

@@ -45,6 +45,11 @@ BINARY = (
     "MinimumBackward0",
     "MaximumBackward0",
 )
+KEPT_DIMENSIONS = (
+    "LogsumexpBackward0", "SumBackward1", "MeanBackward1", "MaxBackward0", "MinBackward0", "AmaxBackward0", "AminBackward0",
+    "StdBackward0", "VarBackward0", "LinalgVectorNormBackward0",
+)  # fmt: skip
+"""Reductions that may leave a dimension of 1."""
 REGRESSIONS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
 
 
@@ -285,6 +290,8 @@ def _broadcast(node: Any, name: str, reading: Reading) -> None:
         if following is None:
             continue
         operand = shape_of(following, output)
+        if operand == (n, 1) and following.name() in KEPT_DIMENSIONS:
+            continue  # a softmax takes a row's own sum from each of its numbers
         if operand in ((n, 1), (n,), (1, n)) and len(reading.broadcasts) < 8:
             reading.broadcasts.append({"node": name, "shape": list(shape), "operand": list(operand)})
 

@@ -34,6 +34,8 @@ SECONDS = 4.0
 """Past it no new seed is begun."""
 NUMBERS_COPIED = 4_000_000
 ACTS = 4
+CERTAIN = 16
+"""Acts after which a policy that is not greedy is let go."""
 GREEDY = 0.9
 PLAIN_WRAPPERS = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics", "Autoreset", "Monitor")
 """Wrappers that leave observations, actions and rewards as they are."""
@@ -48,8 +50,9 @@ class Actor:
     """The network that acts. It is the one thing of the script that is kept when the script lets it go (a function that trains
     has returned, say), with its environment where that has no id to make it again: else nothing could be played at exit."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, environment: Any) -> None:
         self.module = module
+        self.environment = environment
         self.acts = 0
         self.greedy = 0
 
@@ -58,6 +61,8 @@ class Playing:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.actor: Actor | None = None
+        self.explores = False
+        """The network that acts was seen to do something else than its largest answer."""
         self.stream: Any = None
         self.first: dict[int, tuple[Any, Any]] = {}
         """id of a parameter -> (weak reference to it, its numbers before the first step)."""
@@ -85,7 +90,7 @@ class Playing:
         """In a window, after a step: was the action the largest answer to the observation?"""
         session, numpy = self.session, self.session.numpy
         calls = session.senses.get("calls")
-        if calls is None or actions is None or actions.shape[1] != 1:
+        if self.explores or calls is None or actions is None or actions.shape[1] != 1:
             return
         for call in reversed(calls.silent[-8:]):
             if call.time != session.env_steps - 1:
@@ -98,10 +103,12 @@ class Playing:
             if not numpy.array_equal(rows, observations):
                 continue
             if self.actor is None or self.actor.module is not module:
-                self.actor = Actor(module)
+                self.actor = Actor(module, None if stream.own is None else stream.own())
             self.actor.acts += len(output)
             self.actor.greedy += int((output.argmax(axis=1) == actions[:, 0]).sum())
             self.stream = stream
+            if self.actor.acts >= CERTAIN and self.actor.greedy < GREEDY * self.actor.acts:
+                self.actor, self.explores = None, True  # it samples: its training returns speak for themselves
             return
 
     # ------------------------------------------------------------------ at exit
@@ -139,7 +146,7 @@ class Playing:
             return None
         if spec is not None:
             return gymnasium.make(spec.id, disable_env_checker=True, **dict(spec.kwargs or {}, render_mode=None))
-        return self.stream.own
+        return None if self.actor is None else self.actor.environment
 
     def _compare(self, environment: Any, module: Any, first: list[Any]) -> None:
         torch = self.session.torch
