@@ -1,12 +1,13 @@
 # make demo   train task allocation, prove it, say where the report is (two minutes after the install)
 # make test   what CI runs: style, types, import order, then the tests, fast ones first
-# Both make .venv and install into it by themselves; nothing but Python 3.11+ and make is needed.
+# make thorough   near relatives of the slow tests, for which `make test` has no time
+# All make .venv and install into it by themselves; nothing but Python 3.11+ and make is needed.
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test lint fast bench clean
+.PHONY: setup demo test thorough lint fast bench clean
 
 setup: $(STAMP)
 
@@ -29,7 +30,10 @@ fast: setup
 	$(BIN)/pytest -n 2 -m 'not slow'
 
 test: lint fast
-	$(BIN)/pytest -n 2 -m slow
+	$(BIN)/pytest -n 2 -m 'slow and not thorough'
+
+thorough: setup
+	$(BIN)/pytest -n 2 -m thorough
 
 bench: setup
 	$(BIN)/python benchmarks/allocation.py --quick

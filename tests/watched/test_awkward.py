@@ -135,6 +135,14 @@ CASES = {
 }
 
 
+RELATED = {
+    "arguments with dashes", "unbuffered", "isolated", "reads input", "a file named gym", "without asserts",
+    "development mode", "a flag with capital letters in it", "exit with 7", "exit with a message", "fails in a forward",
+    "terminated", "floods", "numbers that make noise", "scripted and traced", "derivatives",
+}  # fmt: skip
+"""Near relatives of other cases: `make thorough` runs them, `make test` has no time for them."""
+
+
 def run(command: list[str], case: Case, folder: Path) -> subprocess.CompletedProcess[bytes]:
     kept = {name: value for name, value in os.environ.items() if name not in FROM_OUTSIDE}
     return subprocess.run(
@@ -162,7 +170,9 @@ def difference(bare: bytes, watched: bytes) -> str:
     return "\n".join(found[:DIFFERENCE_LINES]) or "only the ends of lines differ"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough) if name in RELATED else name for name in CASES]
+)
 def test_it_ends_as_it_would_have_alone(name, tmp_path):
     case = CASES[name]
     work, seen = tmp_path / "work", tmp_path / "seen"
@@ -195,3 +205,8 @@ def assert_evidence_parses(path: Path, killed: bool) -> None:
     events = [json.loads(line) for line in lines]
     assert events[0]["event"] == "run_started"
     assert len(events) > 1
+
+
+def test_those_left_to_make_thorough_exist_and_are_the_smaller_part():
+    assert set(CASES) >= RELATED
+    assert len(CASES) - len(RELATED) >= 45
