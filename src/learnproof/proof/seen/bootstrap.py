@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .fitting import least_squares
+from .fitting import trimmed_least_squares
 from .losses import Array, Loss, Regression
 
 MATCHED = 1e-4
@@ -146,22 +146,10 @@ def _simplest(found: list[Explanation]) -> list[Explanation]:
 
 
 def _solve(columns: Array, y: Array, rows: Array, spread: float) -> tuple[Array, float] | None:
-    """Least squares on the rows given, a second time without those that the first left furthest off."""
-    kept = np.flatnonzero(rows)
-    answer: Array | None = None
-    for _ in range(3):
-        if len(kept) < max(MIN_ROWS, columns.shape[1] + 2):
-            return None
-        answer = least_squares(columns[kept], y[kept])
-        if answer is None:
-            return None
-        off = np.abs(columns @ answer - y)
-        limit = np.quantile(off[rows], MOST_INNER)
-        if limit <= MATCHED * spread:
-            break
-        kept = np.flatnonzero(rows & (off <= limit))
-    assert answer is not None
-    return answer, float(np.quantile(np.abs(columns @ answer - y)[rows], MOST_INNER)) / spread
+    if rows.sum() < max(MIN_ROWS, columns.shape[1] + 2):
+        return None
+    found = trimmed_least_squares(columns[rows], y[rows], MOST_INNER, MATCHED * spread)
+    return None if found is None else (found[0], found[1] / spread)
 
 
 def _count(y: Array, treatments: dict[str, Array], rows: Array, tolerance: float) -> Counter[str]:

@@ -25,6 +25,28 @@ def least_squares(columns: Array, y: Array) -> Array | None:
     return answer
 
 
+def trimmed_least_squares(columns: Array, y: Array, share: float, near: float) -> tuple[Array, float] | None:
+    """Coefficients that explain `share` of the rows, and the error within which they do. Rows that follow another rule (an end in
+    the wrong place, a boundary) would spoil a plain fit: those left furthest off are put aside, up to three times."""
+    kept = np.arange(len(y))
+    answer: Array | None = None
+    error = np.inf
+    for _ in range(4):
+        if len(kept) < columns.shape[1] + 2:
+            break
+        found = least_squares(columns[kept], y[kept])
+        if found is None:
+            break
+        off = np.abs(columns @ found - y)
+        limit = float(np.quantile(off, share))
+        if limit < error:
+            answer, error = found, limit
+        if limit <= near:
+            break
+        kept = np.flatnonzero(off <= limit)
+    return None if answer is None else (answer, error)
+
+
 def correlation(first: Array, second: Array) -> float | None:
     """Over the rows where both are known; None where one of them does not vary."""
     rows = np.isfinite(first) & np.isfinite(second)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .fitting import least_squares
+from .fitting import least_squares, trimmed_least_squares
 from .losses import Array
 from .rollouts import Rollout, Targets
 
@@ -33,6 +33,8 @@ MATCHED = 1e-3
 differences are good to 1e-5, wrong definitions are off by 1e-2 and more."""
 EXACT = 2e-5
 """Special rows are few, so each must agree more closely: the chance that a wrong treatment comes this near is as small."""
+MOST_INSIDE = 0.9
+"""Share of the rows inside episodes that a definition must explain; where two rollouts meet, one in a rollout does not."""
 MIN_ROWS = 12
 """Rows inside episodes below which three unknowns are not fitted."""
 
@@ -128,11 +130,10 @@ def _solve(reward: Array, y: Array, next_value: Array, along: Array, rows: Array
         return None
     following = y[along[rows]]
     columns = np.stack([reward[rows], next_value[rows], following - next_value[rows]], axis=1)
-    answer = least_squares(columns, y[rows])
-    if answer is None:
+    found = trimmed_least_squares(columns, y[rows], MOST_INSIDE, 1e-6 * spread)
+    if found is None:
         return None
-    c, gamma, gamma_lambda = answer
-    error = float(np.quantile(np.abs(columns @ answer - y[rows]), 0.95)) / spread
+    (c, gamma, gamma_lambda), error = found[0], found[1] / spread
     gae_lambda = float(gamma_lambda / gamma) if abs(gamma) > 1e-3 else None
     return Fit("lambda return", float(c), float(gamma), gae_lambda, error, len(rows))
 

@@ -304,7 +304,7 @@ def _between(seen: Seen) -> dict[int, list[list[Loss]]]:
         by_update: dict[int, list[Loss]] = defaultdict(list)
         for loss in losses:
             by_update[loss.update].append(loss)
-        inspected = {loss.update for loss in seen.losses}
+        inspected = {step.update for step in seen.steps if step.inspected}
         for before, after in pairwise(steps):
             span = range(before + 1, after + 1)
             if len(span) <= 8 and all(update in inspected for update in span):
