@@ -3,6 +3,7 @@ actions that were drawn from another distribution than the one that scores them.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -202,7 +203,11 @@ def _scored_logits(loss: Loss) -> list[tuple[np.ndarray[Any, Any], np.ndarray[An
         return []
     policy = loss.policies[0]
     action = policy.action.reshape(-1) if policy.action is not None else np.empty(0)
-    place = {} if policy.rows is None else {int(row): at for at, row in enumerate(policy.rows.tolist())}
+    listed = [] if policy.rows is None else policy.rows.tolist()
+    counts = Counter(listed)
+    place = {
+        int(row): at for at, row in enumerate(listed) if counts[row] == 1
+    }  # rows that came twice cannot be told apart
     found = []
     for position in range(len(loss.event.calls)):
         output, rows = loss.arrays.get(f"c{position}.output"), loss.arrays.get(f"c{position}.rows")
