@@ -186,6 +186,25 @@ def judge(
     """Judge a run. `scores` are None where the policies could not be run again; such a run cannot be proven."""
     waive = dict(waive or {})
     check_waivers(waive)
+    try:
+        return _judge(evidence, scores, profile, error_rate, accusation_rate, waive)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        if not evidence.of_watcher:
+            raise
+        raise EvidenceError(
+            f"What was seen does not fit together ({type(error).__name__}: {str(error)[:200]}). A batch has another shape than its "
+            "event says: the evidence was damaged or changed by hand. Watch the script again, or judge an intact copy."
+        ) from error
+
+
+def _judge(
+    evidence: Evidence,
+    scores: PairedScores | None,
+    profile: Literal["default", "classic"],
+    error_rate: float,
+    accusation_rate: float,
+    waive: Mapping[str, str],
+) -> Verdict:
     performance, performance_finding = _performance(evidence, scores, error_rate)
     if profile == "classic":
         findings = classic.findings(evidence)

@@ -6,10 +6,12 @@ import dataclasses
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from synthetic import ToyRun, train
 
 from learnproof.errors import EvidenceError, SettingsError
+from learnproof.evidence import Evidence, Inspection, RunStarted
 from learnproof.proof import Verdict, judge
 from learnproof.proof.check import Check
 from learnproof.proof.quorum import MIN_INSPECTED_STEPS
@@ -259,3 +261,20 @@ def test_checks_have_unique_names_and_only_mechanism_checks_accuse() -> None:
     for check in DECLARED_CHECKS:
         assert isinstance(check, Check)
         assert (check.accuses != "never") == check.family.startswith("mechanism")
+
+
+def test_watched_evidence_whose_batches_do_not_fit_is_refused_with_words():
+    columns = ("time", "stream", "copy", "observation", "next_observation", "final_observation", "reward", "terminated",
+               "truncated", "resets")  # fmt: skip
+    seen = Evidence(
+        run=RunStarted(
+            producer="watch", algorithm="unknown", environment="unknown", seed=0, metric="return", n_envs=0, constants={},
+            parameters={}, marked="inferred",
+        )
+    )  # fmt: skip
+    seen.add(Inspection(kind="transitions", update=0, optimizer_step=0))
+    seen.add(Inspection(kind="calls", update=0, optimizer_step=0, modules=["not a dictionary"]))  # type: ignore[list-item]
+    seen.held[0] = {name: np.zeros(4, np.int64) for name in columns}
+    seen.held[1] = {"m0.output": np.zeros((4, 1)), "m0.rows": np.zeros(4)}
+    with pytest.raises(EvidenceError, match="does not fit together"):
+        judge(seen, None)

@@ -25,8 +25,8 @@ from .base import ENOUGH, SeenCheck, some
 from .targets import bootstraps
 
 CLEARLY = 0.3
-"""Mean correlation from which the direction counts as shown. Healthy losses reach 0.6 to 1; advantages shuffled among 20 rows
-reach 0.3 by luck once in 5,000 averages over eight rollouts."""
+"""Mean correlation from which the direction counts as shown. Healthy scripts reached 0.89 to 1; unrelated weights and advantages
+(20 independent rows in each of eight rollouts) passed 14 of 200,000 simulated times."""
 AGAINST = -0.5
 MIN_CYCLES = 3
 NOISE = 3.0
