@@ -167,8 +167,7 @@ def report(arguments: Report) -> int:
     from .errors import RunFolderError
     from .evidence import Evidence
     from .runs.folder import RunFolder
-    from .show.plots import draw_learning_progress
-    from .show.report import write_report
+    from .show.report import show_run
     from .show.verdict_table import print_verdict
 
     folder = RunFolder.open(arguments.run)
@@ -179,8 +178,7 @@ def report(arguments: Report) -> int:
         )
     verdict = _read_verdict(folder)
     evidence = Evidence.read(folder.path)
-    draw_learning_progress(evidence, verdict, folder.picture)
-    write_report(folder.path, evidence, verdict, folder.read_about(), folder.read_config())
+    show_run(folder, evidence, verdict)
     print_verdict(verdict, folder=folder.path, title=str(folder.path))
     print("This is verdict.json as it lies there; `learnproof verify` judges anew.")
     return PROVEN_OR_DONE

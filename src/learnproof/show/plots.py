@@ -32,9 +32,11 @@ GRADIENT_LIMIT = 100.0
 """Above this norm a gradient counts as exploding."""
 
 
-def draw_learning_progress(evidence: Evidence, verdict: Mapping[str, Any] | None, path: Path) -> None:
+def draw_learning_progress(evidence: Evidence, verdict: Mapping[str, Any] | None, path: Path) -> bytes:
     """Write the picture, whole or not at all."""
-    write_file(path, learning_progress_png(evidence, verdict))
+    picture = learning_progress_png(evidence, verdict)
+    write_file(path, picture)
+    return picture
 
 
 def learning_progress_png(

@@ -19,9 +19,10 @@ from markupsafe import Markup
 
 from ..evidence import Evidence
 from ..runs.atomic import write_file
+from ..runs.folder import RunFolder
 from .curves import mean, module_names, of_episodes, of_module
 from .phrasing import count, figure, interval, number, p_value, percent, printable, signed, whole
-from .plots import learning_progress_png
+from .plots import draw_learning_progress, learning_progress_png
 from .small_charts import curve_chart, performance_chart
 from .verdict_reading import CHECKLIST, STATUS_WORDS, read_verdict, shown
 
@@ -79,23 +80,35 @@ class ModuleCard:
     gradient_norm: Markup
 
 
+def show_run(folder: RunFolder, evidence: Evidence, verdict: Mapping[str, Any]) -> None:
+    """Write learning_progress.png and report.html into the run's folder."""
+    picture = draw_learning_progress(evidence, verdict, folder.picture)
+    write_report(folder.path, evidence, verdict, folder.read_about(), folder.read_config(), picture)
+
+
 def write_report(
     folder_path: Path,
     evidence: Evidence,
     verdict: Mapping[str, Any],
     about: Mapping[str, Any] | None,
     config_toml: str | None,
+    picture: bytes | None = None,
 ) -> Path:
     """Write report.html into the run's folder, whole or not at all."""
     path = folder_path / REPORT_NAME
-    page = render_report(evidence, verdict, about, config_toml)
+    page = render_report(evidence, verdict, about, config_toml, picture)
     write_file(path, page.encode("utf-8", "replace"))
     return path
 
 
 def render_report(
-    evidence: Evidence, verdict: Mapping[str, Any], about: Mapping[str, Any] | None, config_toml: str | None
+    evidence: Evidence,
+    verdict: Mapping[str, Any],
+    about: Mapping[str, Any] | None,
+    config_toml: str | None,
+    picture: bytes | None = None,
 ) -> str:
+    """The page; `picture` is the light six-panel picture where it is already drawn."""
     view = read_verdict(verdict)
     run = evidence.run
     modules = module_names(evidence)
@@ -109,7 +122,7 @@ def render_report(
         policies=POLICIES,
         checklist_questions=CHECKLIST,
         status_words=STATUS_WORDS,
-        light_picture=_data_uri(learning_progress_png(evidence, verdict, "light")),
+        light_picture=_data_uri(picture or learning_progress_png(evidence, verdict, "light")),
         dark_picture=_data_uri(learning_progress_png(evidence, verdict, "dark")),
         modules=[_module_card(evidence, name) for name in modules[:MODULES_SHOWN]],
         modules_left_out=max(0, len(modules) - MODULES_SHOWN),

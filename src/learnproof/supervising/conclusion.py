@@ -49,11 +49,9 @@ def judge_watched(
     write_file(folder.verdict, json.dumps(body, indent=2, allow_nan=False).encode() + b"\n")
     seen = len(evidence.episodes) + len(evidence.of(OptimizerStep))
     if seen and report:  # else there is nothing to draw, and drawing costs a second
-        from ..show.plots import draw_learning_progress
-        from ..show.report import write_report
+        from ..show.report import show_run
 
-        draw_learning_progress(evidence, body, folder.picture)
-        write_report(folder.path, evidence, body, folder.read_about(), folder.read_config())
+        show_run(folder, evidence, body)
     return verdict
 
 

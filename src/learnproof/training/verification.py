@@ -24,9 +24,8 @@ from ..proof.verdict import Verdict, judge
 from ..runs.atomic import write_file
 from ..runs.folder import RunFolder
 from ..seeding import episode_seeds
-from ..show.plots import draw_learning_progress
 from ..show.progress import Display
-from ..show.report import write_report
+from ..show.report import show_run
 from .assembly import environment_facts, make_actor
 from .evaluation import Evaluator
 from .saving import load_policy_checkpoint
@@ -75,8 +74,7 @@ def conclude(
     verdict = dataclasses.replace(verdict, digests=digests)
     body = verdict.to_json()
     write_file(folder.verdict, json.dumps(body, indent=2, allow_nan=False).encode() + b"\n")
-    draw_learning_progress(evidence, body, folder.picture)
-    write_report(folder.path, evidence, body, folder.read_about(), folder.read_config())
+    show_run(folder, evidence, body)
     return verdict
 
 
