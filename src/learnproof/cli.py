@@ -119,6 +119,49 @@ class Follow:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """Let a training function climb small problems whose right answers are known: learnproof probe my_agent:train
+
+    The function is called with what it names of: env, make_env, steps, seed, gamma. It returns what chooses the actions: a
+    function from an observation to an action, a Stable-Baselines3 model, or a pair of a policy and a value function. The rung
+    that fails says what is broken. Exit code: 0 all climbed, 1 a rung failed, 3 not with every seed.
+    """
+
+    function: tyro.conf.Positional[str]
+    """module:function or file.py:function, from the working folder."""
+    rungs: tuple[str, ...] = ()
+    """Only these rungs; default: all."""
+    seeds: int = 3
+    """Trainings per rung; a rung is climbed where all of them answer rightly."""
+    steps: int | None = None
+    """Steps that the function is told to train, instead of each rung's own (4,000 to 20,000)."""
+    gamma: float = 0.99
+    """The discount that the learner uses; the right answers depend on it."""
+    continuous: bool = False
+    """One continuous action in [-1, 1] instead of discrete ones, for learners such as SAC."""
+    json: Path | None = None
+    """Also write the results here."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Which runs are better, and how sure that is: learnproof compare runs/ppo runs/dqn
+
+    Each path is one group: a run of learnproof, a monitor.csv of Stable-Baselines3, a TensorBoard file, or a folder with
+    several of them, which then are the seeds of one method.
+    """
+
+    groups: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN...")] = ()
+    """Folders or files."""
+    last: float = 0.1
+    """The share of the steps, at the end, whose returns count as the result."""
+    tag: str | None = None
+    """The scalar to read from TensorBoard files; default: the usual names of returns."""
+    json: Path | None = None
+    """Also write the comparison here."""
+
+
+@dataclass(frozen=True)
 class Envs:
     """List the environments that ship with learnproof."""
 
@@ -245,6 +288,55 @@ def follow(arguments: Follow) -> int:
     return PROVEN_OR_DONE
 
 
+def probe(arguments: Probe) -> int:
+    from .probing.calling import find_function
+    from .probing.climbing import climb_ladder, ladder
+    from .runs.atomic import write_file
+    from .show.ladder import LadderSheet
+
+    rungs = ladder(arguments.rungs)
+    train = find_function(arguments.function)
+    sheet = LadderSheet()
+    climbs: list[dict[str, Any]] = []
+    for climb in climb_ladder(
+        train,
+        rungs=rungs,
+        seeds=arguments.seeds,
+        steps=arguments.steps,
+        gamma=arguments.gamma,
+        continuous=arguments.continuous,
+        on_seed=lambda rung, seed: sheet.note(rung.name, seed, arguments.seeds),
+    ):
+        climbs.append(climb.to_json())
+        sheet.rung(climbs[-1])
+    sheet.summary(climbs)
+    if arguments.json is not None:
+        write_file(arguments.json, json.dumps(climbs, indent=2).encode() + b"\n")
+    statuses = {climb["status"] for climb in climbs}
+    if statuses & {"failed", "raised"}:
+        return FAILED
+    return PROVEN_OR_DONE if "climbed" in statuses and "unsteady" not in statuses else UNPROVEN
+
+
+def compare(arguments: Compare) -> int:
+    from .comparing.ranking import compare
+    from .comparing.sources import read_group
+    from .runs.atomic import write_file
+    from .show.comparison import print_comparison
+
+    if len(arguments.groups) < 2:
+        raise UsageError("There is nothing to compare. Give at least two: learnproof compare runs/ppo runs/dqn")
+    if len(set(arguments.groups)) < len(arguments.groups):
+        raise UsageError("The same path is given twice.")
+    comparisons = compare([read_group(path, arguments.tag) for path in arguments.groups], last=arguments.last)
+    told = [comparison.to_json() for comparison in comparisons]
+    for comparison in told:
+        print_comparison(comparison)
+    if arguments.json is not None:
+        write_file(arguments.json, json.dumps(told, indent=2).encode() + b"\n")
+    return PROVEN_OR_DONE
+
+
 def envs(arguments: Envs) -> int:
     from .envs import shipped_environments
 
@@ -272,6 +364,8 @@ COMMANDS: dict[str, Command] = {
     "report": Command(Report, report),
     "watch": Command(Watch, watch),
     "follow": Command(Follow, follow),
+    "probe": Command(Probe, probe),
+    "compare": Command(Compare, compare),
     "envs": Command(Envs, envs),
 }
 
