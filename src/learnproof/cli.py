@@ -101,6 +101,8 @@ class Watch:
     """End with the verdict's code (0 proven, 1 broken, 3 unproven) where the script itself ended with 0."""
     stop_on: Literal["broken"] | None = None
     """End the script as soon as a defect is certain."""
+    placebo: bool = False
+    """Run the script twice more with learning made impossible, and compare: a proof must beat both."""
     waive: tuple[str, ...] = ()
     """Findings that are meant, each as CHECK=REASON; the verdict prints the reasons."""
     report: bool = True
@@ -259,6 +261,7 @@ def watch(arguments: Watch) -> int:
         stop_on_broken=arguments.stop_on == "broken",
         waive=_waivers(arguments.waive),
         report=arguments.report,
+        placebo=arguments.placebo,
     )
     if arguments.json is not None and done.verdict is not None:
         write_file(arguments.json, done.folder.verdict.read_bytes())

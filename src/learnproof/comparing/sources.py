@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import MissingExtra, UsageError
 from ..evidence import Evidence
+from ..evidence.measured import environment_of
 
 Array = np.ndarray[Any, Any]
 TAGS = ("rollout/ep_rew_mean", "charts/episodic_return", "train/episode_return", "eval/mean_reward", "episode/return")
@@ -82,7 +83,7 @@ def _own(path: Path) -> RunCurve:
         raise UsageError(f"{path} has no finished training episode to compare.")
     steps = np.array([episode.step for episode in episodes], np.float64)
     returns = np.array([episode.return_ for episode in episodes], np.float64)
-    return _curve(str(path), "learnproof", evidence.run.environment, steps, returns)
+    return _curve(str(path), "learnproof", environment_of(evidence), steps, returns)
 
 
 def _monitors(files: list[Path], path: Path) -> RunCurve:

@@ -8,7 +8,7 @@
     played                                         the script's policy once more, after its end
     *_totals, watched                              last words: counts over the whole run
 
-The batch of a `loss` has tensors named by place (watching/backward.py): c<i>.* for graded calls, n<i>.* for silent ones,
+The batch of a `loss` has tensors named by place (watching/keeping.py): c<i>.* for graded calls, n<i>.* for silent ones,
 s<i>.* and p<i>.* for log-probabilities, k<i> for constants, t.* for transitions. All of it is inferred, none declared.
 """
 
@@ -37,6 +37,8 @@ class OptimizerSeen(Event):
     event: ClassVar[str] = "optimizer"
     index: int
     kind: str
+    place: str = ""
+    """File and line that made it."""
     groups: list[dict[str, float]]
     owns: list[str]
     n_owned: int
@@ -70,6 +72,8 @@ class OptimizerStep(Event):
     inspected: bool
     parameters: dict[str, tuple[float, float, float, float]]
     """name -> [gradient norm, weight norm, norm of the step, gradient . step]; the last three on a sample of its numbers."""
+    distances: dict[str, float] = field(default_factory=dict)
+    """name -> L2 distance from where it was at its first measured step; from a sample of its numbers where it is large."""
     grad_norm: float = 0.0
     step_sum: float = 0.0
     descent: float = 0.0
@@ -107,6 +111,8 @@ class LossSeen(Event):
     cycle: int
     backward: int
     env_steps: int
+    place: str = ""
+    """File and line that called backward."""
     accumulates: bool
     """False for torch.autograd.grad, which leaves .grad alone."""
     shape: list[list[int]]
@@ -218,6 +224,16 @@ class EnvironmentTotals(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlaceboTotals(Event):
+    """Last words of a control run, in which learning was made impossible."""
+
+    event: ClassVar[str] = "placebo"
+    kind: str
+    cuts: int
+    """How often: steps undone, or batches in which outcomes changed places."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Played(Event):
     """Returns of the script's own network acting by a rule, with its first and its last weights, on the same seeds."""
 
@@ -263,6 +279,7 @@ WATCHED_EVENTS: tuple[type[Event], ...] = (
     Loaded,
     EnvironmentSeen,
     EnvironmentTotals,
+    PlaceboTotals,
     Played,
     Watched,
 )

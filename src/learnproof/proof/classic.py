@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..evidence import Episode, Evidence, RunStarted, Update
+from ..evidence.measured import measured_updates
 from .check import Finding, Status
 
 Rule = Callable[[Sequence[float]], bool]
@@ -92,7 +93,7 @@ def look(evidence: Evidence) -> Checklist:
 
 def records_of(evidence: Evidence) -> dict[str, list[float]]:
     records: dict[str, list[float]] = {name: [] for name in RULES}
-    for update in evidence.updates:
+    for update in measured_updates(evidence):
         for name, values in records_of_update(update, evidence.run).items():
             records[name] += values
     for episode in evidence.episodes:

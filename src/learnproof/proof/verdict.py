@@ -34,7 +34,7 @@ from .performance import PairedScores, Performance, judge_performance
 from .quorum import gradient_steps, gradient_steps_inspected, lacks, missing_quorum
 from .targets import AdvantagesRecomputed
 from .watched import WATCHED_CHECKS
-from .watched.returns import judge_training_returns, played_again
+from .watched.performance import judge_training_returns, played_again
 
 Outcome = Literal["proven", "broken", "unproven"]
 

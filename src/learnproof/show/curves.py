@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..evidence import Episode, Evaluation, Evidence, Update
+from ..evidence.measured import measured_updates
 from .phrasing import number
 
 Array = np.ndarray[Any, Any]
@@ -75,22 +76,27 @@ def _nan_first(value: float) -> float:
     return float("inf") if value != value else value
 
 
-def of_updates(evidence: Evidence, value: Callable[[Update], Any]) -> Curve:
-    return curve((update.step, mean(value(update))) for update in evidence.updates)
+def of_updates(evidence: Evidence, value: Callable[[Update], Any], optimizer: int | None = None) -> Curve:
+    """Of all updates, or of those that one of several optimizers made."""
+    return curve(
+        (update.step, mean(value(update)))
+        for update in measured_updates(evidence)
+        if optimizer is None or update.optimizer == optimizer
+    )
 
 
 def of_module(evidence: Evidence, module: str, name: str) -> Curve:
     """`name` is a field of ModuleChange: weight_change, grad_norm, ..."""
     return curve(
         (update.step, number(getattr(update.modules[module], name)))
-        for update in evidence.updates
+        for update in measured_updates(evidence)
         if module in update.modules
     )
 
 
 def module_names(evidence: Evidence) -> list[str]:
     """Every module that an update names, in the order of first mention."""
-    return list(dict.fromkeys(name for update in evidence.updates for name in update.modules))
+    return list(dict.fromkeys(name for update in measured_updates(evidence) for name in update.modules))
 
 
 def of_episodes(evidence: Evidence, value: Callable[[Episode], Any]) -> Curve:

@@ -10,7 +10,7 @@ over them, says so where nothing was recorded, and marks each step at which a va
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..evidence import Evidence
+from ..evidence import Evidence, Update
+from ..evidence.measured import count_updates, environment_of, optimizer_names
 from ..runs.atomic import write_file
 from .curves import curve, largest, metric_of, of_episodes, of_evaluations, of_updates, thinned
 from .panel import THEMES, Panel, Theme, drawable, style
@@ -81,13 +82,30 @@ def _entropy(panel: Panel, evidence: Evidence) -> None:
 
 
 def _loss(panel: Panel, evidence: Evidence) -> None:
+    if evidence.of_watcher:
+        panel.name("Loss", "as the script computed it; a policy's loss may hover")
+        _per_optimizer(panel, evidence, lambda update: update.loss)
+        return
     panel.name("Loss", "value error should fall; the total may hover")
     panel.line(of_updates(evidence, lambda update: update.loss), "total", panel.colours.second)
     panel.line(of_updates(evidence, lambda update: update.value_loss), "value", panel.colours.main)
     panel.finish(may_be_logarithmic=True)
 
 
+def _per_optimizer(panel: Panel, evidence: Evidence, value: Callable[[Update], Any]) -> None:
+    """One line, or one for each of several optimizers: their losses have nothing in common."""
+    names: dict[int | None, str] = dict(optimizer_names(evidence).items()) or {None: ""}
+    colours = (panel.colours.main, panel.colours.second, panel.colours.faint)
+    for (optimizer, name), colour in zip(names.items(), colours, strict=False):
+        panel.line(of_updates(evidence, value, optimizer), drawable(name, 24), colour)
+    panel.finish(may_be_logarithmic=True)
+
+
 def _gradient_norm(panel: Panel, evidence: Evidence) -> None:
+    if evidence.of_watcher:
+        panel.name("Gradient norm", "as the optimizer was given it")
+        _per_optimizer(panel, evidence, lambda update: update.grad_norm)
+        return
     panel.name("Gradient norm", "before clipping, in each update")
     peaks = of_updates(evidence, lambda update: largest(update.grad_norm_max))
     panel.line(peaks, "largest", panel.colours.second)
@@ -108,6 +126,12 @@ def _returns(panel: Panel, evidence: Evidence) -> None:
 
 def _metric(panel: Panel, evidence: Evidence, view: VerdictView | None) -> None:
     metric = evidence.run.metric
+    if evidence.of_watcher:
+        panel.name("Episode length", "steps of each training episode")
+        lengths = of_episodes(evidence, lambda episode: episode.length)
+        panel.line(lengths, "moving mean", panel.colours.main, scatter=True)
+        panel.finish()
+        return
     if metric == "return":
         panel.name("Evaluations", "mean return on seeds kept apart from training")
     else:
@@ -130,10 +154,10 @@ def _metric(panel: Panel, evidence: Evidence, view: VerdictView | None) -> None:
 
 def _title(sheet: Figure, evidence: Evidence, view: VerdictView | None, colours: Theme) -> None:
     run = evidence.run
-    name = drawable(run.environment, 60)
+    name = drawable(environment_of(evidence), 60)
     sheet.text(0.02, 0.955, name, fontsize=16, fontweight="bold", color=colours.ink, va="center")
-    learnt = f"{drawable(run.algorithm, 20)} · seed {drawable(run.seed, 20)}"
-    counts = f"{count(len(evidence.updates), 'update')} · {count(len(evidence.episodes), 'episode')}"
+    learnt = "watched" if evidence.of_watcher else f"{drawable(run.algorithm, 20)} · seed {drawable(run.seed, 20)}"
+    counts = f"{count(count_updates(evidence), 'update')} · {count(len(evidence.episodes), 'episode')}"
     faults = " · red line: a fault" if evidence.faults else ""
     sheet.text(0.02, 0.915, f"{learnt} · {counts}{faults}", fontsize=10, color=colours.faint, va="center")
     verdict = drawable(view.verdict, 20) if view is not None else "not judged yet"

@@ -18,6 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ..evidence import Evidence
+from ..evidence.measured import count_updates, environment_of, measured_updates
 from ..runs.atomic import write_file
 from ..runs.folder import RunFolder
 from .curves import mean, module_names, of_episodes, of_module
@@ -116,7 +117,7 @@ def render_report(
         view=view,
         verdict_class=view.verdict if view.verdict in MEANINGS else "unknown",
         meaning=MEANINGS.get(view.verdict, "") if view.by_comparison or view.verdict != "proven" else "",
-        title=printable(run.environment, 120),
+        title=printable(environment_of(evidence), 120),
         subtitle=_subtitle(evidence),
         performance_chart=performance_chart(view.performance) if view.performance else None,
         policies=POLICIES,
@@ -152,11 +153,11 @@ def _template() -> Template:
 
 def _subtitle(evidence: Evidence) -> str:
     run = evidence.run
-    parts = [printable(run.algorithm, 40), f"seed {printable(run.seed, 40)}"]
-    steps = [number(update.step) for update in evidence.updates[-1:]]
+    parts = ["watched"] if evidence.of_watcher else [printable(run.algorithm, 40), f"seed {printable(run.seed, 40)}"]
+    steps = [number(update.step) for update in measured_updates(evidence)[-1:]]
     steps += [number(episode.step) for episode in evidence.episodes[-1:]]
     parts.append(f"{whole(max((step for step in steps if step is not None), default=0))} steps")
-    parts.append(count(len(evidence.updates), "update"))
+    parts.append(count(count_updates(evidence), "update"))
     parts.append(count(len(evidence.episodes), "training episode"))
     return " · ".join(parts)
 

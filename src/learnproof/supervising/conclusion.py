@@ -13,6 +13,7 @@ from typing import Literal
 
 from ..evidence import Evidence, NotSeen, RunStarted
 from ..evidence.watched import OptimizerStep
+from ..proof.controls import Control, with_controls
 from ..proof.verdict import Verdict, judge
 from ..runs.about import describe_run
 from ..runs.atomic import write_file
@@ -38,10 +39,13 @@ def judge_watched(
     reason: str = "",
     profile: Profile | None = None,
     report: bool = True,
+    controls: Sequence[Control] = (),
 ) -> Verdict:
     """Judge what was seen, and write verdict.json and, where a report is wanted, learning_progress.png and report.html."""
     evidence = read_watched(folder, reason)
     verdict = judge(evidence, None, waive=waive, profile=profile or "default")
+    if controls:
+        verdict = with_controls(verdict, controls)
     parts = sorted(folder.path.glob("evidence*.jsonl"))
     digests = {part.name: hashlib.sha256(part.read_bytes()).hexdigest() for part in parts}
     verdict = dataclasses.replace(verdict, digests=digests)

@@ -20,9 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
+from ..proof.controls import Control
 from ..proof.verdict import Verdict
 from ..runs.folder import RunFolder
 from .conclusion import begin_folder, judge_watched
+from .controls import run_controls
 from .following import Follower
 
 INJECT = Path(__file__).parent.parent / "watching" / "inject"
@@ -49,6 +51,7 @@ def watch_command(
     stop_on_broken: bool = False,
     waive: Mapping[str, str] | None = None,
     report: bool = True,
+    placebo: bool = False,
 ) -> Watched:
     program = _program(command)
     folder = begin_folder(out, _script_name(command), command)
@@ -69,7 +72,11 @@ def watch_command(
     else:
         reason = ""
     try:
-        verdict = judge_watched(folder, waive=waive, reason=reason, report=report)
+        controls: Sequence[Control] = ()
+        if placebo and not stopped and child.returncode == 0 and folder.evidence.exists():
+            with _signals_are_the_childs():
+                controls = run_controls([program, *command[1:]], folder, lambda path: _environment(path, deaf), 0.05)
+        verdict = judge_watched(folder, waive=waive, reason=reason, report=report, controls=controls)
     except Exception as error:  # whatever was wrong with what we saw, the script ends as it ended
         print(f"learnproof: what was seen could not be judged: {type(error).__name__}: {error}", file=sys.stderr)
         verdict = None

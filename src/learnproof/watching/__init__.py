@@ -17,11 +17,12 @@ How it sees, from the cheapest:
     lineage.py        networks that follow others: eight numbers of each are read at every step
     loading.py        modules that are loaded with their own tensors
     environments.py   every step of the outermost environment: returns, lengths, ends; transitions.py remembers them
-    backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates
+    backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates, keeping.py writes it down
     written.py        networks and log-probabilities without modules and distributions, read from the graph
     calls.py          calls of modules and distributions, only while a window is open
     baselines.py      without an environment: tensors whose mean was taken, for one of them holds the rewards
     playing.py        after the script has ended: its greedy policy once more, with its first and its last weights
+    placebo.py        only where a control run is asked for: learning made impossible
     plan.py           when windows open: by counts of cycles and updates, never by the clock
 
 `begin(folder)` starts a session in this process; inject/sitecustomize.py does the same in a process that is told to by its

@@ -19,42 +19,21 @@ from __future__ import annotations
 from typing import Any
 
 from . import graph, written
-from .calls import SILENT_PER_LOSS, Call, Calls, Entry, Joined, Score
+from .calls import SILENT_PER_LOSS, Calls, Entry, Joined, Score
+from .keeping import Keeping, Pending
 from .modes import standing_aside
 from .patches import Patches, leave_no_trace
+from .places import calling_line
 from .session import Session, reading, sense
 
 CALLS_PER_LOSS = 12
 SCORES_PER_LOSS = 8
 PENDING = 8
 REACHED_NAMES = 2_000
-PURE = (
-    "Sequential", "Linear", "Bilinear", "Identity", "Flatten", "Unflatten", "Conv1d", "Conv2d", "Conv3d", "ReLU", "Tanh",
-    "Sigmoid", "GELU", "SiLU", "ELU", "CELU", "SELU", "LeakyReLU", "PReLU", "Softplus", "Softsign", "Hardtanh", "Mish",
-    "Softmax", "LogSoftmax", "LayerNorm", "GroupNorm", "RMSNorm", "MaxPool1d", "MaxPool2d", "AvgPool1d", "AvgPool2d",
-    "AdaptiveAvgPool2d", "Embedding",
-)  # fmt: skip
-"""Layers whose forward pass has no effect but its result, in any mode."""
 
 
 def attach(session: Session) -> None:
     session.senses["backward"] = Backward(session)
-
-
-class Pending:
-    """A loss that was read and whose step is still to come."""
-
-    def __init__(self, reading: graph.Reading) -> None:
-        self.reading = reading
-        self.body: dict[str, Any] = {}
-        self.calls: list[Call] = []
-        self.silent: list[Call] = []
-        self.silent_scores: list[Score] = []
-        self.scores: list[Score] = []
-        self.entropies: list[Score] = []
-        self.means_of: list[Any] = []
-        self.gradients: dict[str, Any] = {}
-        self.handles: list[Any] = []
 
 
 class Backward:
@@ -66,9 +45,7 @@ class Backward:
         self.dropped = 0
         torch = session.torch
         self.stand_aside = standing_aside(torch)
-        self.forwards = {
-            getattr(torch.nn, name): getattr(torch.nn, name).forward for name in PURE if hasattr(torch.nn, name)
-        }
+        self.keeping = Keeping(session)
         hooks = getattr(torch.autograd.graph, "saved_tensors_hooks", None)
         if hooks is not None:
             self.patches.replace(hooks, "__enter__", self._hooking)
@@ -78,6 +55,7 @@ class Backward:
 
     def move_to(self, child: Session) -> None:
         self.session = child
+        self.keeping = Keeping(child)
         self.pending, self.reaches = [], {}
         child.senses["backward"] = self
 
@@ -211,6 +189,7 @@ class Backward:
             "cycle": session.cycle,
             "backward": session.backwards,
             "env_steps": session.env_steps,
+            "place": calling_line(session.torch),
             "accumulates": bool(options.get("accumulate_grad", True)),
             "shape": [list(t.shape) for t in tensors][:4],
             "value": float(tensors[0].detach()) if tensors and tensors[0].numel() == 1 else None,
@@ -307,158 +286,7 @@ class Backward:
     @reading("loss")
     def _write_all(self, losses: list[Pending]) -> None:
         for pending in losses:
-            self._write(pending)
-
-    def _write(self, pending: Pending) -> None:
-        session, numpy = self.session, self.session.numpy
-        arrays: dict[str, Any] = {}
-        body = pending.body
-        body["calls"] = [self._call(arrays, f"c{i}", call, pending) for i, call in enumerate(pending.calls)]
-        body["silent"] = [self._silent(arrays, f"n{i}", call) for i, call in enumerate(pending.silent)]
-        body["silent_log_probs"] = [self._silent_score(arrays, i, s) for i, s in enumerate(pending.silent_scores)]
-        body["log_probs"] = [self._score(arrays, f"p{i}", s, pending) for i, s in enumerate(pending.scores)]
-        body["constants"] = [self._constant(arrays, i, c, pending) for i, c in enumerate(pending.reading.constants)]
-        body["entropies"] = [self._entropy(f"e{i}", s, pending) for i, s in enumerate(pending.entropies)]
-        for position, numbers in enumerate(pending.means_of):
-            arrays[f"r{position}"] = numbers
-        for key, gradient in pending.gradients.items():
-            if key.startswith("g"):
-                arrays[key + ".gradient"] = _array(gradient)
-        if not session.long:
-            names = [name for name in arrays if name[0] in "cpk" and name.endswith(".rows")]
-            names = [name for name in names if arrays[name] is not None]
-            body["transitions_of"] = max(names, key=lambda name: len(arrays[name])) if names else None
-            self._transitions(arrays, arrays.get(body["transitions_of"]))
-        arrays = {name: numpy.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
-        file, digest = session.writer.sample("loss", body["update"], body["backward"], arrays)
-        session.say("loss", file=file, sha256=digest, roles=sorted(arrays), **body)
-
-    def _call(self, arrays: dict[str, Any], key: str, call: Call, pending: Pending) -> dict[str, Any]:
-        module = call.module()
-        arrays[key + ".rows"] = call.entry.rows(self.session.numpy)
-        arrays[key + ".output"] = _array(call.output)
-        arrays[key + ".gradient"] = _array(pending.gradients.get(key))
-        arrays[key + ".after"] = self._ask_again(module, call.given)
-        return {
-            "module": None if module is None else self.session.names.of_module(module),
-            "kind": None if module is None else type(module).__name__,
-            "shape": list(call.output.shape),
-            "terms": _terms_with(pending.reading, call.node),
-        }
-
-    def _silent(self, arrays: dict[str, Any], key: str, call: Call) -> dict[str, Any]:
-        module = call.module()
-        arrays[key + ".rows"] = call.entry.rows(self.session.numpy)
-        arrays[key + ".output"] = call.output
-        return {
-            "module": None if module is None else self.session.names.of_module(module),
-            "shape": list(call.output.shape),
-        }
-
-    def _silent_score(self, arrays: dict[str, Any], index: int, score: Score) -> dict[str, Any]:
-        arrays[f"s{index}.value"] = _array(score.result)
-        arrays[f"s{index}.action"] = _array(score.value)
-        return {"kind": score.kind, "shape": list(score.result.shape)}
-
-    def _score(self, arrays: dict[str, Any], key: str, score: Score, pending: Pending) -> dict[str, Any]:
-        numpy = self.session.numpy
-        arrays[key + ".value"] = _array(score.result)
-        arrays[key + ".action"] = _array(score.value)
-        if isinstance(score.node, list):
-            caught = [pending.gradients.get(f"{key}/{part}") for part in range(len(score.node))]
-            if all(gradient is not None for gradient in caught):
-                arrays[key + ".gradient"] = numpy.concatenate([_array(g).reshape(-1) for g in caught])
-        else:
-            arrays[key + ".gradient"] = _array(pending.gradients.get(key))
-        if score.entry is not None:
-            arrays[key + ".rows"] = score.entry.rows(numpy)
-        first = score.node[0] if isinstance(score.node, list) else score.node
-        shape = list(score.shape or score.result.shape)
-        return {"kind": score.kind, "shape": shape, "terms": _terms_with(pending.reading, first)}
-
-    def _entropy(self, key: str, score: Score, pending: Pending) -> dict[str, Any]:
-        """`gradient` is dL/dH, summed: below 0 where the loss asks for more entropy."""
-        gradient = pending.gradients.get(key)
-        return {
-            "mean": float(score.result.mean()),
-            "kind": score.kind,
-            "gradient": None if gradient is None else float(gradient.sum()),
-        }
-
-    def _constant(
-        self, arrays: dict[str, Any], index: int, constant: graph.Constant, pending: Pending
-    ) -> dict[str, Any]:
-        arrays[f"k{index}"] = _array(constant.value)
-        if constant.partner is not None:
-            arrays[f"k{index}.partner"] = _array(constant.partner)
-        if constant.inputs is not None:
-            arrays[f"k{index}.rows"] = Entry(constant.inputs, self.session.widths).rows(self.session.numpy)
-        arrays[f"k{index}.gradient"] = _array(pending.gradients.get(f"k{index}"))
-        return {
-            "role": constant.role,
-            "sign": constant.sign,
-            "shape": list(constant.value.shape),
-            "beside": constant.beside,
-            "terms": _terms_with(pending.reading, constant.node),
-            "calls": [i for i, call in enumerate(pending.calls) if call.node in constant.near],
-            "log_probs": [
-                i for i, s in enumerate(pending.scores) if not isinstance(s.node, list) and s.node in constant.near
-            ],
-        }
-
-    def _transitions(self, arrays: dict[str, Any], rows: Any) -> None:
-        numpy = self.session.numpy
-        environments = self.session.senses.get("environments")
-        if environments is None or environments.transitions is None or rows is None or len(rows) == 0:
-            return
-        following = [
-            array.tolist()
-            for name, array in arrays.items()
-            if name[0] == "n" and name.endswith(".rows") and array is not None and len(array) == len(rows)
-        ]
-        numbers = numpy.array(environments.transitions.numbers_of(rows.tolist(), following), numpy.int64)
-        known = numpy.flatnonzero(numbers >= 0)
-        arrays["t.row"] = known.astype(numpy.int64)
-        for name, column in environments.transitions.taken(numbers[known]).items():
-            arrays["t." + name] = column
-
-    @reading("asking again")
-    def _ask_again(self, module: Any, given: Any) -> Any:
-        """The module's answer after the step; only where asking leaves no trace."""
-        if module is None or given is None or not self._pure(module):
-            return None
-        torch = self.session.torch
-        calls: Calls = self.session.senses["calls"]
-        depth = getattr(calls.local, "depth", 0)
-        calls.local.depth = depth + 1
-        calls.entry, entry = None, calls.entry
-        try:
-            with torch.no_grad():
-                return _array(module(given.detach()))
-        finally:
-            calls.local.depth = depth
-            calls.entry = entry
-
-    def _pure(self, module: Any) -> bool:
-        """Made of plain layers only, as torch made them, without hooks."""
-        torch = self.session.torch
-        everywhere = torch.nn.modules.module
-        if any(getattr(everywhere, f"_global_{kind}_hooks", None) for kind in ("forward", "forward_pre", "backward")):
-            return False
-        calls: Calls = self.session.senses["calls"]
-        call = vars(torch.nn.Module).get("__call__")
-        if call is not calls.original_call and not getattr(call, "_learnproof", False):
-            return False
-        for inner in module.modules():
-            if self.forwards.get(type(inner)) is not type(inner).forward or "forward" in vars(inner):
-                return False
-            if getattr(inner, "inplace", False) or getattr(inner, "max_norm", None) is not None:
-                return False
-            if inner._forward_hooks or inner._forward_pre_hooks or inner._backward_hooks:
-                return False
-            if any(p is not None and type(p) is not torch.nn.Parameter for p in inner._parameters.values()):
-                return False
-        return True
+            self.keeping.write(pending)
 
     def last_words(self) -> None:
         if self.dropped:
@@ -470,29 +298,10 @@ def _roots(torch: Any, outputs: Any) -> list[Any]:
     return [tensor for tensor in several if torch.is_tensor(tensor)]
 
 
-def _array(tensor: Any) -> Any:
-    if tensor is None:
-        return None
-    if not hasattr(tensor, "detach"):
-        return tensor
-    if tensor.is_complex():
-        return None
-    tensor = tensor.detach().cpu()
-    if tensor.is_floating_point():
-        tensor = tensor.float()
-    elif str(tensor.dtype) != "torch.bool":
-        tensor = tensor.long()
-    return tensor.numpy().copy()
-
-
 def _spread(items: list[Any], most: int) -> list[Any]:
     if len(items) <= most:
         return items
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
-
-
-def _terms_with(reading: graph.Reading, node: Any) -> list[int]:
-    return [i for i, term in enumerate(reading.terms[:16]) if node in term.members]
 
 
 def _mergeable(scores: list[Score]) -> bool:

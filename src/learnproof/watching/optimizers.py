@@ -17,6 +17,7 @@ from typing import Any
 
 from .glances import is_a
 from .patches import Patches, leave_no_trace
+from .places import calling_line
 from .session import Session, reading, sense
 
 NUMBERS_PER_TENSOR = 16_384
@@ -47,12 +48,17 @@ class Known:
         self.rate_highest = float("-inf")
         self.scheduler_steps = 0
         self.n_owned = 0
+        self.starts: dict[int, Any] = {}
+        """id of a parameter -> its numbers at its first measured step, those that are looked at."""
+        self.place = ""
+        """The line that made it."""
 
 
 class Measured:
     """One step under measurement, between its two hooks."""
 
-    def __init__(self, names: list[str], tensors: list[Any], per_tensor: int) -> None:
+    def __init__(self, known: Known, names: list[str], tensors: list[Any], per_tensor: int) -> None:
+        self.known = known
         self.names = names
         self.tensors = tensors
         self.per_tensor = per_tensor
@@ -61,6 +67,7 @@ class Measured:
         self.slope: Any = None
         self.grad_norms: Any = None
         self.body: dict[str, Any] = {}
+        self.scales: list[float] = []
 
 
 class Optimizers:
@@ -159,6 +166,7 @@ class Optimizers:
         session = self.session
         known = self.known[id(optimizer)] = Known(self.met_so_far, optimizer)
         known.backwards_before = session.backwards
+        known.place = calling_line(session.torch) if made else ""
         self.met_so_far += 1
         self.untold.append(known)
         return known
@@ -192,6 +200,7 @@ class Optimizers:
             "optimizer",
             index=known.index,
             kind=type(optimizer).__name__,
+            place=known.place,
             groups=groups,
             owns=owned[:NAMES_PER_OPTIMIZER],
             n_owned=len(owned),
@@ -299,7 +308,7 @@ class Optimizers:
             return
         per_tensor = max(1, min(NUMBERS_PER_TENSOR, NUMBERS_IN_ALL // len(moving)))
         with torch.no_grad():
-            measured = Measured([session.names.of_parameter(p) for p in moving], moving, per_tensor)
+            measured = Measured(known, [session.names.of_parameter(p) for p in moving], moving, per_tensor)
             before = [_spaced(p, per_tensor) for p in moving]
             measured.sizes = [len(part) for part in before]
             measured.before = torch.cat(before)
@@ -316,28 +325,46 @@ class Optimizers:
         with torch.no_grad():
             after = torch.cat([_spaced(p, measured.per_tensor) for p in measured.tensors])
             moved = after - measured.before
+            away = self._distances(measured, after)
             parts = zip(
                 measured.before.split(measured.sizes), moved.split(measured.sizes), measured.slope.split(measured.sizes)
             )
             rows = torch.stack([torch.stack([w.norm(), d.norm(), (d * g).sum()]) for w, d, g in parts])
             loss = None if self.last_loss is None else self.last_loss.float().reshape(1)
-            flat = torch.cat([measured.grad_norms, rows.flatten()] + ([] if loss is None else [loss.to(rows.device)]))
+            flat = torch.cat(
+                [measured.grad_norms, rows.flatten(), away] + ([] if loss is None else [loss.to(rows.device)])
+            )
         numbers = flat.tolist()
         count = len(measured.names)
+        chosen = _chosen(count, FIGURES_PER_STEP)
         figures = {}
-        for position in _chosen(count, FIGURES_PER_STEP):
+        for position in chosen:
             start = count + 3 * position
             figures[measured.names[position]] = [numbers[position], *numbers[start : start + 3]]
         totals = [sum(numbers[count + 3 * i + j] for i in range(count)) for j in (1, 2)]
         self.session.say(
             "optimizer_step",
             parameters=figures,
+            distances={measured.names[i]: numbers[4 * count + i] * measured.scales[i] for i in chosen},
             grad_norm=sum(n * n for n in numbers[:count]) ** 0.5,
             step_sum=totals[0],
             descent=totals[1],
             loss=numbers[-1] if loss is not None else None,
             **measured.body,
         )
+
+    def _distances(self, measured: Measured, after: Any) -> Any:
+        torch, starts = self.session.torch, measured.known.starts
+        found = []
+        for tensor, before, now in zip(
+            measured.tensors, measured.before.split(measured.sizes), after.split(measured.sizes)
+        ):
+            start = starts.get(id(tensor))
+            if start is None or len(start) != len(now):
+                start = starts[id(tensor)] = before.clone()
+            found.append((now - start).norm())
+        measured.scales = [(p.numel() / max(1, size)) ** 0.5 for p, size in zip(measured.tensors, measured.sizes)]
+        return torch.stack(found)
 
     # ------------------------------------------------------------------ the end
 

@@ -6,7 +6,7 @@
     session.cycle_begins()        environment steps have begun after updates: the moment to open or close a window
 
 What is kept in memory, at most: 65,536 transitions of about 100 bytes (transitions.py), the calls of one window up to
-64 MB (calls.py), one copy of sampled weights up to 16 MB (optimizers.py), eight numbers per following network.
+64 MB (calls.py), two copies of sampled weights up to 16 MB each (optimizers.py), eight numbers per following network.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Literal
 
 from ...evidence import Evidence
 from ..check import Accuses, Check, Finding
@@ -12,10 +13,16 @@ from ..seen import Seen, seen
 
 ENOUGH = 5
 """Inspected updates that must agree before anybody is accused."""
+FEW_ROWS = 3
+"""Special rows (ends of episodes, say) that must agree on a wrong treatment."""
+Fail = Callable[[str, str, str], Finding]
+"""From what was seen, its cause, and what to do."""
 
 
 class SeenCheck(Check):
     accuses: ClassVar[Accuses] = "by comparison"
+    concerns: ClassVar[Literal["losses", "policies", "values", "optimizers"]] = "losses"
+    """Whose lines of the script a defect is in, or is seen at."""
 
     def absent(self, evidence: Evidence) -> list[str]:
         if not evidence.of_watcher:
@@ -31,10 +38,27 @@ class SeenCheck(Check):
         """Why the question cannot be asked; "" where it can."""
 
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
-        return self.look(seen(evidence))
+        view = seen(evidence)
+        finding = self.look(view)
+        if finding.status != "fail":
+            return finding
+        lines = some(_lines(view, self.concerns), 3)
+        made = "made" if self.concerns == "optimizers" else "backward"
+        return dataclasses.replace(finding, where=f"{finding.where} ({made} at {lines})") if lines else finding
 
     @abstractmethod
     def look(self, seen: Seen) -> Finding: ...
+
+
+def _lines(view: Seen, concerns: str) -> set[str]:
+    if concerns == "optimizers":
+        return {optimizer.place for optimizer in view.optimizers.values() if optimizer.place}
+    concerned = [
+        loss
+        for loss in view.training_losses
+        if concerns == "losses" or (loss.policies if concerns == "policies" else loss.regressions)
+    ]
+    return {loss.event.place for loss in concerned or view.training_losses if loss.event.place}
 
 
 def some(names: Iterable[str], most: int = 4) -> str:

@@ -12,7 +12,7 @@ from ..seen import Seen
 from ..seen.returns import fit_targets
 from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck, some
-from .targets import NO_CREDIT, bootstraps
+from .bootstrap import NO_CREDIT, bootstraps
 
 MIN_ROWS = 16
 SAME = 1e-7
@@ -93,6 +93,7 @@ def _same_answers(seen: Seen) -> int:
 
 class CreditReachesOn(SeenCheck):
     name = "credit_reaches_on"
+    concerns = "values"
     question = "Is an action credited for more than the next reward?"
     family = "mechanism-target"
 

@@ -22,7 +22,7 @@ from ..seen.losses import Array
 from ..seen.rollouts import Rollout
 from ..seen.tokens import rewarded
 from .base import ENOUGH, SeenCheck, some
-from .targets import bootstraps
+from .bootstrap import bootstraps
 
 CLEARLY = 0.3
 """Mean correlation from which the direction counts as shown. Healthy scripts reached 0.89 to 1; unrelated weights and advantages
@@ -44,6 +44,7 @@ def descends(seen: Seen) -> float:
 
 class PolicyDirection(SeenCheck):
     name = "policy_direction"
+    concerns = "policies"
     question = "Do actions gain probability where their advantage, recomputed from the rewards, is positive?"
     family = "mechanism-direction"
 
@@ -179,6 +180,7 @@ def _own_advantage(seen: Seen) -> list[float]:
 
 class ValueDirection(SeenCheck):
     name = "value_direction"
+    concerns = "values"
     question = "Do predictions move toward their targets?"
     family = "mechanism-direction"
 

@@ -109,6 +109,7 @@ def _never_reached(seen: Seen, acting: set[str]) -> set[str]:
 
 class WeightsOwned(SeenCheck):
     name = "weights_owned"
+    concerns = "optimizers"
     question = "Is every weight that the losses reach held by an optimizer?"
     family = "mechanism-health"
 
@@ -153,6 +154,7 @@ class WeightsOwned(SeenCheck):
 
 class OptimizersFed(SeenCheck):
     name = "optimizers_fed"
+    concerns = "optimizers"
     question = "Does each optimizer that steps find gradients on what it holds?"
     family = "mechanism-health"
 

@@ -15,6 +15,7 @@ SPENT = 0.1
 
 class LearningRateAlive(SeenCheck):
     name = "learning_rate_alive"
+    concerns = "optimizers"
     question = "Is the learning rate above 0 for as long as training goes on?"
     family = "mechanism-health"
 

@@ -1,127 +1,202 @@
-"""Performance of a watched loop: the script's own policy played once more, or the returns of training alone.
+"""Returns and advantages of rollouts, recomputed from what the environment really returned (proof/seen/returns.py).
 
-A rising series of training returns shows a better policy only if nothing else changed with it. What an on-policy learner
-collects is its policy at work; what an epsilon-greedy one collects also changes with epsilon, and says nothing here.
+The definition that fits names the convention, or the bug. Returns that no definition explains are no accusation: there are
+more honest definitions than are written there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ...evidence import Evidence
-from ...evidence.events import Episode
-from ...evidence.watched import Played
 from ..check import Finding
-from ..performance import MIN_SEEDS, PairedScores
-from ..seen import Seen, seen
-from ..seen.tokens import reward_means
-from ..statistics import trend_test, welch_test
-from .targets import bootstraps
-
-QUESTION = "Did the returns of training rise, beyond chance?"
-MIN_EPISODES = 20
-MIN_REWARDS = 12
-PARTS = 4
-"""The first and the last of so many equal parts are compared in words."""
+from ..seen import Seen
+from ..seen.returns import Fit, WeightFit, fit_targets, fit_weights
+from .base import FEW_ROWS, SeenCheck
 
 
-def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
-    def finding(
-        status: Any, summary: str, figures: dict[str, Any], advice: str = "", p: float | None = None
-    ) -> Finding:
-        return Finding("performance", status, QUESTION, summary, figures, advice=advice, p_value=p)
+class ReturnsRecomputed(SeenCheck):
+    name = "returns_recomputed"
+    concerns = "policies"
+    question = "Are returns and advantages what their definition makes of the rewards?"
+    family = "mechanism-target"
 
-    view = seen(evidence)
-    episodes = training_episodes(view)
-    figures: dict[str, Any] = {"episodes": len(episodes), "from": "training returns"}
-    rewards = reward_means(view)
-    if not view.environments and len(rewards) >= MIN_REWARDS:
-        return _judge_rewards(rewards, error_rate, finding)
-    if not view.environments:
-        return finding(
-            "not_applicable", "No environment was seen, so there are no returns to compare.", figures,
-            "Let the script step a Gymnasium environment, or compare its own evaluation.",
-        )  # fmt: skip
-    if explores_by_chance(view):
-        return finding(
-            "undecided",
-            "The script explores by chance (epsilon-greedy): its training returns rise when epsilon falls, whatever it learns.",
+    def lacks(self, seen: Seen) -> str:
+        if not seen.on_policy:
+            return "no rollout was seen together with a policy's loss that was made of it"
+        return ""
+
+    def look(self, seen: Seen) -> Finding:
+        empty_rows = _trained_empty_steps(seen)
+        if empty_rows >= FEW_ROWS:
+            return self.finding(
+                "fail",
+                f"{empty_rows} rows of the losses are steps that an environment ignored: they lead from the last state of one "
+                "episode to the first of the next.",
+                {"empty_steps_trained_on": empty_rows},
+                where="collection of rollouts",
+                cause="Gymnasium's vector environments reset on the step after an end; that step's action has no effect, and it is "
+                "stored like any other.",
+                advice="Leave the step after an end out of the batch, or make the environment with AutoresetMode.SAME_STEP.",
+            )
+        rollouts = [rollout for rollout in seen.rollouts if rollout.cycle in seen.on_policy_cycles]
+        fits = [fit for r in rollouts for t in r.targets if (fit := fit_targets(r, t)) is not None]
+        if fits:
+            return self._by_targets(fits)
+        return self._by_weights(seen)
+
+    def _by_targets(self, fits: list[Fit]) -> Finding:
+        matched = [fit for fit in fits if fit.matched]
+        special: dict[str, Counter[str]] = {}
+        for fit in matched:
+            for kind, counts in fit.special.items():
+                special.setdefault(kind, Counter()).update(counts)
+        figures: dict[str, Any] = {
+            "rollouts": len(fits),
+            "explained": len(matched),
+            "error": float(np.median([fit.error for fit in fits])),
+            "special_rows": {kind: dict(counts) for kind, counts in special.items()},
+        }
+        if len(matched) < max(2, len(fits) / 2):
+            return self.finding(
+                "undecided",
+                f"{len(matched)} of {len(fits)} rollouts have returns that a known definition explains (nearest error "
+                f"{min(fit.error for fit in fits):.2g} of their spread).",
+                figures,
+                advice="Returns that are rescaled, shaped or clipped inside of the learner cannot be recomputed here.",
+            )
+        scale = float(np.median([fit.reward_scale for fit in matched]))
+        gamma = float(np.median([fit.gamma for fit in matched]))
+        lambdas = [fit.gae_lambda for fit in matched if fit.gae_lambda is not None]
+        figures |= {"reward_scale": scale, "gamma": gamma, "lambda": float(np.median(lambdas)) if lambdas else None}
+        wrong = self._wrong(matched, special, scale, gamma, figures)
+        if wrong is not None:
+            return wrong
+        lam = "" if not lambdas else f", lambda {figures['lambda']:.4g}"
+        return self.finding(
+            "pass",
+            f"The returns of {len(matched)} rollouts are those of gamma {gamma:.4g}{lam}, to {figures['error']:.1g} of their spread.",
             figures,
-            "Let the script end by itself, so that its first and last weights can be played greedily.",
         )
-    if len(episodes) < MIN_EPISODES:
-        return finding(
-            "undecided",
-            f"{len(episodes)} episodes ended; it takes {MIN_EPISODES} to see a trend.",
-            figures,
-            "Train longer.",
-        )
-    returns = np.array([episode.return_ for episode in episodes])
-    part = max(1, len(returns) // PARTS)
-    first, last = float(returns[:part].mean()), float(returns[-part:].mean())
-    trend = trend_test(returns)
-    figures |= {
-        "first": first,
-        "last": last,
-        "slope_per_episode": trend.slope,
-        "effective_points": trend.effective_points,
-    }
-    words = f"Training returns went from {first:.4g} (first {part} episodes) to {last:.4g} (last {part})"
-    if trend.p_value <= error_rate and last > first:
-        return finding(
-            "pass", f"{words}: a rise beyond chance (p = {trend.p_value:.2g}). The policies were not run again.", figures,
-            p=trend.p_value,
-        )  # fmt: skip
-    return finding(
-        "undecided", f"{words}: no rise beyond chance (p = {trend.p_value:.2g}).", figures,
-        "Train longer; if it stays flat, look at the findings below.", trend.p_value,
-    )  # fmt: skip
 
+    def _wrong(
+        self, matched: list[Fit], special: dict[str, Counter[str]], scale: float, gamma: float, figures: dict[str, Any]
+    ) -> Finding | None:
+        def fail(summary: str, cause: str, advice: str) -> Finding:
+            return self.finding("fail", summary, figures, where="computation of returns", cause=cause, advice=advice)
 
-def _judge_rewards(rewards: list[float], error_rate: float, finding: Callable[..., Finding]) -> Finding:
-    """Of a language model: the mean reward of the first batches that were looked at, and of the last. Under a policy that does
-    not change, batches are independent of each other."""
-    means = np.array(rewards)
-    part = max(3, len(means) // PARTS)
-    first, last = float(means[:part].mean()), float(means[-part:].mean())
-    p_value = welch_test(means[:part], means[-part:])
-    figures = {"batches": len(means), "from": "rewards of training batches", "first": first, "last": last}
-    words = (
-        f"The mean reward of a batch went from {first:.3g} to {last:.3g} over {len(means)} batches that were looked at"
-    )
-    if p_value <= error_rate and last > first:
-        return finding("pass", f"{words}: a rise beyond chance (p = {p_value:.2g}).", figures, p=p_value)
-    return finding("undecided", f"{words}: no rise beyond chance (p = {p_value:.2g}).", figures, "Train longer.")
+        def rows(kind: str, treatment: str) -> int:
+            counts = special.get(kind, Counter())
+            others = sum(counts[name] for name in counts if name not in (treatment, "ambiguous", "unexplained"))
+            return counts[treatment] if counts[treatment] >= FEW_ROWS and counts[treatment] > 2 * others else 0
 
-
-def played_again(evidence: Evidence) -> PairedScores | None:
-    """What the watcher played after the script had ended, as paired scores."""
-    played = [event for event in evidence.of(Played) if event.process == seen(evidence).process]
-    if not played or len(played[-1].seeds) < MIN_SEEDS:
+        if sum(fit.form == "along the batch" for fit in matched) > len(matched) / 2:
+            return fail(
+                "Returns are accumulated along the environments of the batch instead of along time.",
+                "The loop that goes backwards runs over the wrong axis.",
+                "Put time first, [steps, environments], and go backwards over the first axis.",
+            )
+        if scale < 0:
+            return fail(
+                f"Rewards enter the returns with the factor {scale:.3g}: what the environment rewards is avoided.",
+                "A minus too much where rewards are stored or summed up.",
+                "Use the reward as the environment returned it.",
+            )
+        if n := rows("terminal", "go on"):
+            return fail(
+                f"At {n} ends of episodes the return goes on into the next episode.",
+                "The mask of ended episodes is missing from the recursion, or always 1.",
+                "Multiply what comes after t by 1 - done[t].",
+            )
+        if n := rows("first", "stop"):
+            return fail(
+                f"The returns of {n} first steps stop there: the ends of episodes are shifted by one step.",
+                "done is stored before the step and read after it, or the other way round.",
+                "Use the done that came with reward[t] to cut the sum after t.",
+            )
+        if n := rows("cut", "stop"):
+            return fail(
+                f"At {n} time limits the return stops as if the task had ended.",
+                "terminated and truncated were merged into one done.",
+                "Bootstrap from the value of the last observation where the episode was truncated; waive this check if the time "
+                "limit is a part of the task.",
+            )
+        if n := rows("cut", "go on"):
+            return fail(
+                f"At {n} time limits the return goes on into the next episode.",
+                "Only terminated cuts the sum; truncated is not looked at.",
+                "Stop the sum where an episode was truncated and add the value of its last observation.",
+            )
+        if n := rows("last", "nothing"):
+            return fail(
+                f"The last steps of {n} unfinished episodes count as ends: nothing of their future is in the return.",
+                "The value of the state after the rollout is not used.",
+                "Start the recursion from the value of the observation that follows the last step.",
+            )
+        if n := rows("last", "the state itself"):
+            return fail(
+                f"The last steps of {n} rollouts are bootstrapped from the value of the state itself, not of the one that follows.",
+                "The last stored value is used where the value of the next observation belongs.",
+                "Ask the value network for the observation that the last step returned.",
+            )
         return None
-    last = played[-1]
-    return PairedScores("return", last.seeds, last.untrained, last.trained, last.random, "deterministic")
+
+    def _by_weights(self, seen: Seen) -> Finding:
+        fits: list[WeightFit] = []
+        for rollout in seen.rollouts:
+            for loss in rollout.losses[:1]:
+                for policy in loss.policies[:1]:
+                    if policy.rows is not None:
+                        fit = fit_weights(rollout, rollout.spread(policy.rows, policy.weight))
+                        if fit is not None:
+                            fits.append(fit)
+        matched = [fit for fit in fits if fit.matched]
+        forms = Counter(fit.form for fit in matched)
+        figures: dict[str, Any] = {"rollouts": len(fits), "explained": len(matched), "forms": dict(forms)}
+        if len(fits) < 3 or len(matched) < len(fits) / 2:
+            return self.finding(
+                "undecided",
+                f"{len(matched)} of {len(fits)} rollouts have weights that a known definition of returns explains.",
+                figures,
+            )
+        form, count = forms.most_common(1)[0]
+        gammas = [fit.gamma for fit in matched if fit.form == form]
+        figures["gamma"] = float(np.median(gammas))
+        if form in ("whole return", "constant") and count > len(fits) / 2:
+            return self.finding(
+                "fail",
+                f"In {count} of {len(fits)} batches every step has the same weight: actions are credited for what came before them.",
+                figures,
+                where="computation of returns",
+                cause="One return (of the first step, or of the whole episode) is used for all steps.",
+                advice="Weight each log-probability with the sum of the rewards that came after it.",
+            )
+        if form == "against time" and count > len(fits) / 2:
+            return self.finding(
+                "fail",
+                f"In {count} of {len(fits)} batches the weights are sums of past rewards: the returns are in reversed order.",
+                figures,
+                where="computation of returns",
+                cause="The list of returns was built from the end and not turned round.",
+                advice="Insert at the front, or reverse the list before it meets the log-probabilities.",
+            )
+        return self.finding(
+            "pass",
+            f"The weights of {count} batches are rewards to go with gamma {figures['gamma']:.4g}, up to baseline and scale.",
+            figures,
+        )
 
 
-def training_episodes(view: Seen) -> list[Episode]:
-    """Of the environment that was stepped most; of a learner with a memory, those after its first update."""
-    mine = [episode for episode in view.evidence.episodes if episode.process == view.process]
-    if not mine:
-        return []
-    lengths: Counter[int] = Counter()
-    for episode in mine:
-        lengths[episode.stream] += episode.length
-    stream = lengths.most_common(1)[0][0]
-    mine = [episode for episode in mine if episode.stream == stream]
-    return mine if view.on_policy else [episode for episode in mine if (episode.update or 0) > 0]
-
-
-def explores_by_chance(view: Seen) -> bool:
-    """A value per action is learnt from a memory, and no log-probabilities are."""
-    if view.on_policy or any(loss.policies for loss in view.training_losses):
-        return False
-    return any("largest of" in e.future for each in bootstraps(view) for e in each.explanations)
+def _trained_empty_steps(seen: Seen) -> int:
+    count = 0
+    for rollout in seen.rollouts:
+        empty = {int(identity) for identity in rollout.observation[rollout.resets].tolist()}
+        if empty:
+            used: set[int] = set()
+            for loss in rollout.losses:
+                rows = loss.rows
+                used |= set() if rows is None else {int(identity) for identity in rows.tolist()}
+            count += len(empty & used)
+    return count

@@ -52,6 +52,7 @@ def _of_the_batch(loss: Loss) -> bool:
 
 class DistributionsFit(SeenCheck):
     name = "distributions_fit"
+    concerns = "policies"
     question = "Are log-probabilities and Q-values of the form that the loss takes them for?"
     family = "mechanism-health"
 
@@ -141,6 +142,7 @@ class SampledAsScored(SeenCheck):
     rows, less its expectation, over its standard deviation, is then about normal."""
 
     name = "sampled_as_scored"
+    concerns = "policies"
     question = "Were the actions drawn from the distribution whose log-probabilities the loss uses?"
     family = "mechanism-identity"
 

@@ -17,6 +17,7 @@ LOG_SOFTMAX = ("LogSoftmaxBackward0", "LogsumexpBackward0", "LogBackward0")
 
 class EntropySign(SeenCheck):
     name = "entropy_sign"
+    concerns = "policies"
     question = "Where entropy is in the loss, does the loss ask for more of it?"
     family = "mechanism-direction"
 
@@ -79,6 +80,7 @@ def _written_out(loss: Loss) -> list[float]:
 
 class CriticApart(SeenCheck):
     name = "critic_apart"
+    concerns = "policies"
     question = "Does the policy's loss leave the critic alone?"
     family = "mechanism-health"
 

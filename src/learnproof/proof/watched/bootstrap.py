@@ -1,0 +1,218 @@
+"""Temporal-difference targets, recomputed from rewards, ends and the networks' own answers (proof/seen/bootstrap.py).
+
+Targets that no definition explains are no accusation: there are more honest definitions than are written there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from ..check import Finding
+from ..seen import Seen
+from ..seen.bootstrap import WRONG_SQUASH, Bootstrapped, explain
+from .base import ENOUGH, FEW_ROWS, Fail, SeenCheck, some
+from .lineage import targets as target_networks
+
+BOOTSTRAPS_READ = 96
+"""Regressions that are explained, spread over the run."""
+NO_CREDIT = 0.05
+"""A discount below this gives an action no credit for what comes after."""
+
+
+class BootstrapRecomputed(SeenCheck):
+    name = "bootstrap_recomputed"
+    concerns = "values"
+    question = "Are the targets of temporal-difference losses what their definition makes of reward and next state?"
+    family = "mechanism-target"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if bootstraps(seen) else "no regression was seen on a batch whose transitions are known"
+
+    def look(self, seen: Seen) -> Finding:
+        found = bootstraps(seen)
+        matched = [each for each in found if each.explanations]
+        figures: dict[str, Any] = {
+            "targets": len(found),
+            "explained": len(matched),
+            "terminal_rows": sum(each.terminal_rows for each in found),
+            "cut_rows": sum(each.cut_rows for each in found),
+            "error": float(np.median([min(each.best, 1e9) for each in found])),
+        }
+        alone = [each for each in found if each.reward_only <= 1e-4]
+        if len(alone) >= max(ENOUGH, 0.8 * len(found)) and len(matched) < len(found) / 2:
+            return self.finding(
+                "undecided",
+                "The targets are rewards alone (see credit_reaches_on).",
+                {**figures, "reward_only": len(alone)},
+            )
+        if len(matched) < max(ENOUGH, len(found) / 2):
+            return self.finding(
+                "undecided",
+                f"{len(matched)} of {len(found)} targets are explained by a known definition (nearest error "
+                f"{min(each.best for each in found):.2g} of their spread).",
+                figures,
+                advice="Targets over several steps, of distributions, or with shaped rewards cannot be recomputed here.",
+            )
+        futures = Counter(future for each in matched for future in {e.future for e in each.explanations})
+        common = [future for future, count in futures.items() if count >= 0.9 * len(matched)]
+        first = [each.explanations[0] for each in matched]
+        gamma = float(np.median([each.gamma for each in first]))
+        scale = float(np.median([each.reward_scale for each in first]))
+        terminal: Counter[str] = sum((each.terminal for each in first), Counter())
+        cut: Counter[str] = sum((each.cut for each in first), Counter())
+        inner: Counter[str] = sum((each.inner for each in first), Counter())
+        rows = sum(each.rows for each in matched)
+        others = sum(each.other_actions for each in matched)
+        figures |= {
+            "future": sorted(common)[:6], "gamma": gamma, "reward_scale": scale, "at_terminal_rows": dict(terminal),
+            "at_cut_rows": dict(cut), "at_inner_rows": dict(inner), "rows_with_another_action": others,
+        }  # fmt: skip
+
+        def fail(summary: str, cause: str, advice: str) -> Finding:
+            return self.finding("fail", summary, figures, where="computation of targets", cause=cause, advice=advice)
+
+        def mostly(counts: Counter[str], treatment: str) -> int:
+            return (
+                counts[treatment] if counts[treatment] >= FEW_ROWS and counts[treatment] > 0.7 * counts.total() else 0
+            )
+
+        if scale < -1e-3:
+            return fail(
+                f"Rewards enter the targets with the factor {scale:.3g}.",
+                "A minus too much where rewards are stored or targets are made.",
+                "Use the reward as the environment returned it.",
+            )
+        if gamma > 1.001:
+            return fail(
+                f"The future is counted {gamma:.4g} times: values grow without bound.",
+                "gamma is above 1, or the future is added twice.",
+                "Use a discount of at most 1.",
+            )
+        if others > 0.2 * rows:
+            return fail(
+                f"In {others} of {rows} rows the loss looks at another action than the one that was taken.",
+                "Actions and transitions are stored in different orders, or shifted by one.",
+                "Store observation, action, reward and next observation of one step together.",
+            )
+        if (n := mostly(terminal, "go on")) and inner["stop"] >= FEW_ROWS:
+            return fail(
+                f"The targets of {n} terminal transitions go on, and those of {inner['stop']} others stop: the ends of episodes are "
+                "shifted.",
+                "The end of an episode is stored beside the step after it or before it.",
+                "Store terminated together with the reward of the same step.",
+            )
+        if n := mostly(terminal, "go on"):
+            return fail(
+                f"The targets of {n} terminal transitions go on past the end of the episode.",
+                "The factor 1 - terminated is missing from the target.",
+                "target = reward + gamma * (1 - terminated) * future",
+            )
+        if n := mostly(terminal, "bonus"):
+            return fail(
+                f"At {n} ends of episodes the entropy bonus of the next state stays in the target.",
+                "1 - terminated multiplies the value but not the log-probability.",
+                "target = reward + gamma * (1 - terminated) * (value - alpha * log_prob)",
+            )
+        if n := mostly(cut, "stop"):
+            return fail(
+                f"The targets of {n} transitions cut by a time limit have no future, as if the task had ended.",
+                "terminated and truncated were merged into one done before they were stored.",
+                "Store terminated alone for the target; waive this check if the time limit is a part of the task.",
+            )
+        reset = sum(each.next_rows_reset for each in matched)
+        if reset >= FEW_ROWS:
+            return fail(
+                f"For {reset} transitions cut by a time limit the future was read from the first state of the next episode.",
+                "The environment resets itself, and the observation it returns then belongs to the next episode.",
+                "Store info's final observation as the next observation of the last step.",
+            )
+        squashes = [{e.soft for e in each.explanations} for each in matched]
+        if sum(each == {WRONG_SQUASH} for each in squashes) > 0.8 * len(matched):
+            return fail(
+                "The correction of the squashed action's log-probability is that of an action squashed twice.",
+                "tanh is applied again to the action inside of log(1 - tanh(x)^2).",
+                "Use log(1 - action^2 + 1e-6) with the squashed action, or the value before squashing inside tanh.",
+            )
+        wrong = self._wrong_networks(seen, matched, common, fail)
+        if wrong is not None:
+            return wrong
+        return self.finding(
+            "pass",
+            f"{len(matched)} of {len(found)} targets equal reward + {gamma:.4g} x {some(common, 1) or 'the future'}, to "
+            f"{figures['error']:.1g} of their spread; {figures['terminal_rows']} terminal rows among them.",
+            figures,
+        )
+
+    def _wrong_networks(self, seen: Seen, matched: list[Bootstrapped], common: list[str], fail: Fail) -> Finding | None:
+        if common and all(future.startswith("larger of") for future in common):
+            return fail(
+                "The targets take the larger of two critics: their errors add up instead of cancelling.",
+                "max where min belongs.",
+                "Take the smaller of the two.",
+            )
+        if common and all(future.startswith("smallest of") for future in common):
+            return fail(
+                "The targets take the value of the worst next action.",
+                "min where max belongs.",
+                "Take the largest value over actions.",
+            )
+        names = {f.name for f in seen.followers}
+        asked = [{n for e in each.explanations for n in e.networks} for each in matched]
+        followed = {
+            name for each in asked for name in each if any(name == f or name.startswith(f + ".") for f in names)
+        }
+        leaders = {f.met.leader for f in seen.followers if not any(w in f.name.lower() for w in ("ema", "avg", "best"))}
+        led = {name for each in asked for name in each if any(name == f or name.startswith(f + ".") for f in leaders)}
+        if names and leaders and not followed and led and not target_networks(seen):
+            return fail(
+                f"The targets are made with {some(led)}, the network that is being trained, although {some(names)} is kept to "
+                "follow it.",
+                "The online network is called where the target network belongs.",
+                "Call the target network for the value of the next state.",
+            )
+        modules = {each.module for each in matched}
+        single = [future for future in common if not future.startswith(("smaller of", "larger of", "mean of"))]
+        wide = any(word in future for future in common for word in ("largest of", "smallest of"))
+        if len(modules) >= 2 and common and len(single) == len(common) and not wide and _twins(seen):
+            return fail(
+                f"Two critics are trained ({some(str(m) for m in modules)}) and only one makes the targets: {some(single, 2)}.",
+                "min(q1, q1): the same critic twice.",
+                "Take the smaller of both critics.",
+            )
+        return None
+
+
+def _twins(seen: Seen) -> bool:
+    """Two regressions of one update toward the same target."""
+    for loss in seen.training_losses:
+        both = loss.regressions
+        if len(both) >= 2 and both[0].module != both[1].module and np.array_equal(both[0].target, both[1].target):
+            return True
+    return False
+
+
+def bootstraps(seen: Seen) -> list[Bootstrapped]:
+    """Explained once: the checks share it."""
+    known = seen.notes.get("bootstraps")
+    if known is None:
+        losses = [
+            loss
+            for loss in seen.training_losses
+            if loss.event.transitions_of is not None
+            and not loss.policies
+            and loss.event.silent
+            and loss.cycle not in seen.on_policy_cycles
+        ]
+        step = max(1, len(losses) // BOOTSTRAPS_READ)
+        known = seen.notes["bootstraps"] = []
+        likely: set[tuple[str, str]] = set()
+        for loss in losses[::step]:
+            for regression in loss.regressions:
+                found = explain(loss, regression, likely)
+                if found is not None:
+                    known.append(found)
+                    likely |= {(e.future, e.soft) for e in found.explanations}
+    return list(known)

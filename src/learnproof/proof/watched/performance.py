@@ -1,0 +1,127 @@
+"""Performance of a watched loop: the script's own policy played once more, or the returns of training alone.
+
+A rising series of training returns shows a better policy only if nothing else changed with it. What an on-policy learner
+collects is its policy at work; what an epsilon-greedy one collects also changes with epsilon, and says nothing here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...evidence import Evidence
+from ...evidence.events import Episode
+from ...evidence.watched import Played
+from ..check import Finding
+from ..performance import MIN_SEEDS, PairedScores
+from ..seen import Seen, seen
+from ..seen.tokens import reward_means
+from ..statistics import trend_test, welch_test
+from .bootstrap import bootstraps
+
+QUESTION = "Did the returns of training rise, beyond chance?"
+MIN_EPISODES = 20
+MIN_REWARDS = 12
+PARTS = 4
+"""The first and the last of so many equal parts are compared in words."""
+
+
+def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
+    def finding(
+        status: Any, summary: str, figures: dict[str, Any], advice: str = "", p: float | None = None
+    ) -> Finding:
+        return Finding("performance", status, QUESTION, summary, figures, advice=advice, p_value=p)
+
+    view = seen(evidence)
+    episodes = training_episodes(view)
+    figures: dict[str, Any] = {"episodes": len(episodes), "from": "training returns"}
+    rewards = reward_means(view)
+    if not view.environments and len(rewards) >= MIN_REWARDS:
+        return _judge_rewards(rewards, error_rate, finding)
+    if not view.environments:
+        return finding(
+            "not_applicable", "No environment was seen, so there are no returns to compare.", figures,
+            "Let the script step a Gymnasium environment, or compare its own evaluation.",
+        )  # fmt: skip
+    if explores_by_chance(view):
+        return finding(
+            "undecided",
+            "The script explores by chance (epsilon-greedy): its training returns rise when epsilon falls, whatever it learns.",
+            figures,
+            "Let the script end by itself, so that its first and last weights can be played greedily.",
+        )
+    if len(episodes) < MIN_EPISODES:
+        return finding(
+            "undecided",
+            f"{len(episodes)} episodes ended; it takes {MIN_EPISODES} to see a trend.",
+            figures,
+            "Train longer.",
+        )
+    returns = np.array([episode.return_ for episode in episodes])
+    part = max(1, len(returns) // PARTS)
+    first, last = float(returns[:part].mean()), float(returns[-part:].mean())
+    trend = trend_test(returns)
+    figures |= {
+        "first": first,
+        "last": last,
+        "slope_per_episode": trend.slope,
+        "effective_points": trend.effective_points,
+    }
+    words = f"Training returns went from {first:.4g} (first {part} episodes) to {last:.4g} (last {part})"
+    if trend.p_value <= error_rate and last > first:
+        return finding(
+            "pass", f"{words}: a rise beyond chance (p = {trend.p_value:.2g}). The policies were not run again.", figures,
+            p=trend.p_value,
+        )  # fmt: skip
+    return finding(
+        "undecided", f"{words}: no rise beyond chance (p = {trend.p_value:.2g}).", figures,
+        "Train longer; if it stays flat, look at the findings below.", trend.p_value,
+    )  # fmt: skip
+
+
+def _judge_rewards(rewards: list[float], error_rate: float, finding: Callable[..., Finding]) -> Finding:
+    """Of a language model: the mean reward of the first batches that were looked at, and of the last. Under a policy that does
+    not change, batches are independent of each other."""
+    means = np.array(rewards)
+    part = max(3, len(means) // PARTS)
+    first, last = float(means[:part].mean()), float(means[-part:].mean())
+    p_value = welch_test(means[:part], means[-part:])
+    figures = {"batches": len(means), "from": "rewards of training batches", "first": first, "last": last}
+    words = (
+        f"The mean reward of a batch went from {first:.3g} to {last:.3g} over {len(means)} batches that were looked at"
+    )
+    if p_value <= error_rate and last > first:
+        return finding("pass", f"{words}: a rise beyond chance (p = {p_value:.2g}).", figures, p=p_value)
+    return finding("undecided", f"{words}: no rise beyond chance (p = {p_value:.2g}).", figures, "Train longer.")
+
+
+def played_again(evidence: Evidence) -> PairedScores | None:
+    """What the watcher played after the script had ended, as paired scores."""
+    played = [event for event in evidence.of(Played) if event.process == seen(evidence).process]
+    if not played or len(played[-1].seeds) < MIN_SEEDS:
+        return None
+    last = played[-1]
+    return PairedScores("return", last.seeds, last.untrained, last.trained, last.random, "deterministic")
+
+
+def training_episodes(view: Seen) -> list[Episode]:
+    """Of the environment that was stepped most; of a learner with a memory, those after its first update."""
+    mine = [episode for episode in view.evidence.episodes if episode.process == view.process]
+    if not mine:
+        return []
+    lengths: Counter[int] = Counter()
+    for episode in mine:
+        lengths[episode.stream] += episode.length
+    stream = lengths.most_common(1)[0][0]
+    mine = [episode for episode in mine if episode.stream == stream]
+    return mine if view.on_policy else [episode for episode in mine if (episode.update or 0) > 0]
+
+
+def explores_by_chance(view: Seen) -> bool:
+    """A value per action is learnt from a memory, and no log-probabilities are."""
+    if view.on_policy or any(loss.policies for loss in view.training_losses):
+        return False
+    return any("largest of" in e.future for each in bootstraps(view) for e in each.explanations)

@@ -1,0 +1,150 @@
+"""A loss after its step: everything that was read of it, as one event and one file of arrays (evidence/watched.py names them)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import graph
+from .arrays import as_array
+from .asking import Asking
+from .calls import Call, Entry, Score
+from .session import Session
+
+
+class Pending:
+    """A loss that was read and whose step is still to come."""
+
+    def __init__(self, reading: graph.Reading) -> None:
+        self.reading = reading
+        self.body: dict[str, Any] = {}
+        self.calls: list[Call] = []
+        self.silent: list[Call] = []
+        self.silent_scores: list[Score] = []
+        self.scores: list[Score] = []
+        self.entropies: list[Score] = []
+        self.means_of: list[Any] = []
+        self.gradients: dict[str, Any] = {}
+        self.handles: list[Any] = []
+
+
+class Keeping:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.asking = Asking(session)
+
+    def write(self, pending: Pending) -> None:
+        session, numpy = self.session, self.session.numpy
+        arrays: dict[str, Any] = {}
+        body = pending.body
+        body["calls"] = [self._call(arrays, f"c{i}", call, pending) for i, call in enumerate(pending.calls)]
+        body["silent"] = [self._silent(arrays, f"n{i}", call) for i, call in enumerate(pending.silent)]
+        body["silent_log_probs"] = [self._silent_score(arrays, i, s) for i, s in enumerate(pending.silent_scores)]
+        body["log_probs"] = [self._score(arrays, f"p{i}", s, pending) for i, s in enumerate(pending.scores)]
+        body["constants"] = [self._constant(arrays, i, c, pending) for i, c in enumerate(pending.reading.constants)]
+        body["entropies"] = [self._entropy(f"e{i}", s, pending) for i, s in enumerate(pending.entropies)]
+        for position, numbers in enumerate(pending.means_of):
+            arrays[f"r{position}"] = numbers
+        for key, gradient in pending.gradients.items():
+            if key.startswith("g"):
+                arrays[key + ".gradient"] = as_array(gradient)
+        if not session.long:
+            names = [name for name in arrays if name[0] in "cpk" and name.endswith(".rows")]
+            names = [name for name in names if arrays[name] is not None]
+            body["transitions_of"] = max(names, key=lambda name: len(arrays[name])) if names else None
+            self._transitions(arrays, arrays.get(body["transitions_of"]))
+        arrays = {name: numpy.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
+        file, digest = session.writer.sample("loss", body["update"], body["backward"], arrays)
+        session.say("loss", file=file, sha256=digest, roles=sorted(arrays), **body)
+
+    def _call(self, arrays: dict[str, Any], key: str, call: Call, pending: Pending) -> dict[str, Any]:
+        module = call.module()
+        arrays[key + ".rows"] = call.entry.rows(self.session.numpy)
+        arrays[key + ".output"] = as_array(call.output)
+        arrays[key + ".gradient"] = as_array(pending.gradients.get(key))
+        arrays[key + ".after"] = self.asking.after(module, call.given)
+        return {
+            "module": None if module is None else self.session.names.of_module(module),
+            "kind": None if module is None else type(module).__name__,
+            "shape": list(call.output.shape),
+            "terms": _terms_with(pending.reading, call.node),
+        }
+
+    def _silent(self, arrays: dict[str, Any], key: str, call: Call) -> dict[str, Any]:
+        module = call.module()
+        arrays[key + ".rows"] = call.entry.rows(self.session.numpy)
+        arrays[key + ".output"] = call.output
+        return {
+            "module": None if module is None else self.session.names.of_module(module),
+            "shape": list(call.output.shape),
+        }
+
+    def _silent_score(self, arrays: dict[str, Any], index: int, score: Score) -> dict[str, Any]:
+        arrays[f"s{index}.value"] = as_array(score.result)
+        arrays[f"s{index}.action"] = as_array(score.value)
+        return {"kind": score.kind, "shape": list(score.result.shape)}
+
+    def _score(self, arrays: dict[str, Any], key: str, score: Score, pending: Pending) -> dict[str, Any]:
+        numpy = self.session.numpy
+        arrays[key + ".value"] = as_array(score.result)
+        arrays[key + ".action"] = as_array(score.value)
+        if isinstance(score.node, list):
+            caught = [pending.gradients.get(f"{key}/{part}") for part in range(len(score.node))]
+            if all(gradient is not None for gradient in caught):
+                arrays[key + ".gradient"] = numpy.concatenate([as_array(g).reshape(-1) for g in caught])
+        else:
+            arrays[key + ".gradient"] = as_array(pending.gradients.get(key))
+        if score.entry is not None:
+            arrays[key + ".rows"] = score.entry.rows(numpy)
+        first = score.node[0] if isinstance(score.node, list) else score.node
+        shape = list(score.shape or score.result.shape)
+        return {"kind": score.kind, "shape": shape, "terms": _terms_with(pending.reading, first)}
+
+    def _entropy(self, key: str, score: Score, pending: Pending) -> dict[str, Any]:
+        """`gradient` is dL/dH, summed: below 0 where the loss asks for more entropy."""
+        gradient = pending.gradients.get(key)
+        return {
+            "mean": float(score.result.mean()),
+            "kind": score.kind,
+            "gradient": None if gradient is None else float(gradient.sum()),
+        }
+
+    def _constant(
+        self, arrays: dict[str, Any], index: int, constant: graph.Constant, pending: Pending
+    ) -> dict[str, Any]:
+        arrays[f"k{index}"] = as_array(constant.value)
+        if constant.partner is not None:
+            arrays[f"k{index}.partner"] = as_array(constant.partner)
+        if constant.inputs is not None:
+            arrays[f"k{index}.rows"] = Entry(constant.inputs, self.session.widths).rows(self.session.numpy)
+        arrays[f"k{index}.gradient"] = as_array(pending.gradients.get(f"k{index}"))
+        return {
+            "role": constant.role,
+            "sign": constant.sign,
+            "shape": list(constant.value.shape),
+            "beside": constant.beside,
+            "terms": _terms_with(pending.reading, constant.node),
+            "calls": [i for i, call in enumerate(pending.calls) if call.node in constant.near],
+            "log_probs": [
+                i for i, s in enumerate(pending.scores) if not isinstance(s.node, list) and s.node in constant.near
+            ],
+        }
+
+    def _transitions(self, arrays: dict[str, Any], rows: Any) -> None:
+        numpy = self.session.numpy
+        environments = self.session.senses.get("environments")
+        if environments is None or environments.transitions is None or rows is None or len(rows) == 0:
+            return
+        following = [
+            array.tolist()
+            for name, array in arrays.items()
+            if name[0] == "n" and name.endswith(".rows") and array is not None and len(array) == len(rows)
+        ]
+        numbers = numpy.array(environments.transitions.numbers_of(rows.tolist(), following), numpy.int64)
+        known = numpy.flatnonzero(numbers >= 0)
+        arrays["t.row"] = known.astype(numpy.int64)
+        for name, column in environments.transitions.taken(numbers[known]).items():
+            arrays["t." + name] = column
+
+
+def _terms_with(reading: graph.Reading, node: Any) -> list[int]:
+    return [i for i, term in enumerate(reading.terms[:16]) if node in term.members]
