@@ -1,6 +1,9 @@
 """Healthy scripts in different styles, judged by what was seen of them: none is accused, and each that learns enough is proven."""
 
 import functools
+import json
+import subprocess
+import sys
 
 import pytest
 import watched_runs
@@ -53,3 +56,16 @@ def test_its_numbers_are_explained(script, check):
 @pytest.mark.parametrize("script", watched_runs.NAMES)
 def test_no_check_fails_to_cope(script):
     assert [f.summary for f in verdict_on(script).findings if "could not cope" in f.summary] == []
+
+
+def test_a_proof_beats_its_placebos(tmp_path):
+    script = watched_runs.SCRIPTS / "ppo_clean.py"
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "learnproof", "watch", "--placebo", "--quiet", "--no-report", "--out", str(out)]
+    subprocess.run([*command, "--", sys.executable, str(script), "--updates", "25"], check=True, capture_output=True)
+    verdict = json.loads((out / "verdict.json").read_text())
+    assert verdict["verdict"] == "proven"
+    assert [(control["name"], control["status"]) for control in verdict["controls"]] == [
+        ("frozen", "beaten"),
+        ("shuffled", "beaten"),
+    ]

@@ -137,7 +137,7 @@ def run_checks(evidence: Evidence, checks: Sequence[Check], accusation_rate: flo
         if absent:
             findings[check.name] = _not_applicable(check, absent, evidence)
         elif available < check.min_samples:
-            findings[check.name] = _not_enough_yet(check, available)
+            findings[check.name] = _not_enough_yet(check, available, evidence)
         else:
             askable.append(check)
     for check in askable:
@@ -240,10 +240,12 @@ def _not_applicable(check: Check, absent: Sequence[str], evidence: Evidence) -> 
     )
 
 
-def _not_enough_yet(check: Check, available: int) -> Finding:
+def _not_enough_yet(check: Check, available: int, evidence: Evidence) -> Finding:
     return check.finding(
         "undecided",
         f"There is not enough to answer yet: {available} of the {check.min_samples} records that this question needs.",
         {"records": available, "needed": check.min_samples},
-        advice="Train longer, or inspect more updates (evidence.max_inspections).",
+        advice="Train longer."
+        if evidence.of_watcher
+        else "Train longer, or inspect more updates (evidence.max_inspections).",
     )

@@ -108,8 +108,18 @@ class VerdictView:
 
     @property
     def by_comparison(self) -> bool:
-        """Whether the verdict rests on the comparison of policies; in the profile `classic` it does not."""
+        """Whether the verdict rests on a comparison of policies: in the profile `classic`, and where the policies of a watched
+        script could not be played again, it does not."""
+        return self.performance is not None and self._judges_performance
+
+    @property
+    def _judges_performance(self) -> bool:
         return any(finding.check == "performance" for finding in self.findings)
+
+    @property
+    def by_returns(self) -> bool:
+        """Whether it rests on the returns of training alone."""
+        return self.performance is None and self._judges_performance
 
     @property
     def why(self) -> str:
@@ -119,6 +129,11 @@ class VerdictView:
                 return (
                     "The trained policy is better than the untrained one it started from and than random play, "
                     "and the updates that made it better were seen to work."
+                )
+            case "proven" if self.by_returns:
+                return (
+                    "The returns of training rose beyond chance, and the updates behind them were seen to work. The policies "
+                    "were not played again."
                 )
             case "proven":
                 return "Every rule of the chosen profile holds."
@@ -130,13 +145,18 @@ class VerdictView:
                 return first if len(failed) == 1 else f"{first} Checks that failed besides: {len(failed) - 1}."
             case "unproven":
                 better = any(finding.check == "performance" for finding in self.with_status("pass"))
+                if self.final_status.startswith("unproven: without learning"):
+                    return "No defect was found, but the same run with learning made impossible did as well."
+                if self.by_returns and not better:
+                    return "No defect was found, but a rise of the returns beyond chance is not shown."
                 if self.by_comparison and not better:
                     return (
                         "No defect was found, but the trained policy is not shown to be better than both the untrained "
                         "one it started from and random play."
                     )
                 if better:
-                    return "The trained policy is better, but too little was seen of the updates that made it so."
+                    better_what = "The returns of training rose" if self.by_returns else "The trained policy is better"
+                    return f"{better_what}, but too little was seen of the updates that made it so."
                 return "No defect was found, but learning is not established."
         return "This verdict is of a kind that is not known here."
 

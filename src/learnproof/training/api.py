@@ -156,16 +156,22 @@ def evaluate(
     return scores
 
 
-def load_policy(path: Path_) -> NetworkActor:
-    """The best policy of a run, with its normalisation: `policy(observations)` gives a batch of actions."""
+def load_policy(path: Path_, env: VectorEnv[Any, Any, Any] | None = None) -> NetworkActor:
+    """The best policy of a run, with its normalisation: `policy(observations)` gives a batch of actions.
+
+    `env` is needed where the run was trained on a vector environment that was given as an object: only its spaces are read.
+    """
     folder = RunFolder.open(Path(path))
     settings = read_settings(folder)
     best = folder.best.newest()
     if best is None:
         raise RunFolderError(f"{folder.path} has no best/ policy. Go on with it: {resume_command(folder)}")
-    env = RegisteredEnvironment(settings.env).evaluation(1)
-    actor = make_actor(settings, env)
-    env.close()
+    if env is not None:
+        actor = make_actor(settings, env)
+    else:
+        made = RegisteredEnvironment(settings.env).evaluation(1)
+        actor = make_actor(settings, made)
+        made.close()
     load_policy_checkpoint(actor, best)
     return actor
 
