@@ -1,0 +1,115 @@
+"""How often is a healthy run accused, and how often is a run proven in which nothing could be learnt?
+
+    python benchmarks/alarms.py [--runs 200] [--only healthy|null] [--jobs 2] [--show]
+
+    healthy   short runs (a third of their usual steps) of the healthy programs of benchmarks/faults/first, over many seeds:
+              at most 1 of 200 may be called broken
+    null      the same programs with learning made impossible (watching/placebo.py: every optimizer step undone, or outcomes
+              exchanged along the batch): at most 4 of 200 may be called proven
+
+One row per run is kept in benchmarks/results/alarms.jsonl; an interrupted benchmark goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROWS = HERE / "results" / "alarms.jsonl"
+PROGRAMS = HERE / "faults" / "first"
+MOST = {"healthy": 1, "null": 4}
+SHORT = {
+    "a2c_functional": 40_000,
+    "cloning": 300,
+    "dqn_class": 8_000,
+    "dqn_courier": 5_000,
+    "grpo_repeat": 70,
+    "ppo_flat": 20_000,
+    "ppo_pendulum": 16_000,
+    "reinforce_notebook": 23_000,
+    "sac_trainer": 1_700,
+    "sb3_runs": 8_000,
+}
+"""About a third of what each program takes to learn."""
+
+
+def runs(what: str, count: int) -> list[dict[str, Any]]:
+    """Programs in turn, seed after seed, so that any prefix is spread over all of them."""
+    scripts = sorted(SHORT)
+    placebos = ("",) if what == "healthy" else ("frozen", "shuffled")
+    found = []
+    for number in range(count):
+        script = scripts[number % len(scripts)]
+        seed = 100 + number // len(scripts)
+        placebo = placebos[(number // len(scripts)) % len(placebos)]
+        found.append({"what": what, "script": script, "seed": seed, "placebo": placebo})
+    return found
+
+
+def measure(run: dict[str, Any]) -> dict[str, Any]:
+    script = PROGRAMS / f"{run['script']}.py"
+    command = [sys.executable, str(script), "--seed", str(run["seed"])]
+    command += ["--steps", str(SHORT[run["script"]])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if run["placebo"]:
+        environment["LEARNPROOF_WATCH_PLACEBO"] = run["placebo"]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        watch = [sys.executable, "-m", "learnproof", "watch", "--quiet", "--no-report", "--out", f"{folder}/run", "--"]
+        done = subprocess.run([*watch, *command], cwd=folder, capture_output=True, text=True, env=environment)
+        place = Path(folder) / "run" / "verdict.json"
+        if not place.exists():
+            raise SystemExit(f"{run} has no verdict:\n{done.stderr[-2000:]}")
+        verdict = json.loads(place.read_text())
+    failed = [finding["check"] for finding in verdict["findings"] if finding["status"] == "fail"]
+    return {**run, "verdict": verdict["verdict"], "failed": failed, "seconds": round(time.monotonic() - began, 1)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--only", choices=tuple(MOST))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--show", action="store_true", help="only print what is known")
+    options = parser.parse_args()
+    ROWS.parent.mkdir(exist_ok=True)
+    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    known = {(row["what"], row["script"], row["seed"], row["placebo"]) for row in rows}
+    kinds = [options.only] if options.only else list(MOST)
+    wanted = [run for what in kinds for run in runs(what, options.runs) if tuple(run.values()) not in known]
+    if not options.show:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for position, row in enumerate(pool.map(measure, wanted)):
+                rows.append(row)
+                with open(ROWS, "a") as file:
+                    file.write(json.dumps(row) + "\n")
+                told = f"{row['script']} seed {row['seed']} {row['placebo']}"
+                print(f"{position + 1}/{len(wanted)} {told}: {row['verdict']} {row['failed']}", flush=True)
+    met = [summarise(rows, what) for what in kinds]
+    return 0 if all(met) else 1
+
+
+def summarise(rows: list[dict[str, Any]], what: str) -> bool:
+    mine = [row for row in rows if row["what"] == what]
+    wrong = "broken" if what == "healthy" else "proven"
+    found = [row for row in mine if row["verdict"] == wrong]
+    print(
+        f"\n{what}: {len(mine)} runs, {dict(Counter(row['verdict'] for row in mine))}; {wrong}: {len(found)} (at most {MOST[what]})"
+    )
+    for row in found:
+        print(f"    {row['script']} seed {row['seed']} {row['placebo']}: {', '.join(row['failed'])}")
+    return len(found) <= MOST[what]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
