@@ -16,6 +16,10 @@ from .fitting import correlation
 from .losses import Array, Loss
 from .view import Seen
 
+STILL_ONE = 1e-3
+NEARLY_ALL = 0.95
+TEMPERATURES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 1.1, 1.2, 1.3, 1.5, 2.0)
+"""Those that people write; the first that explains a log-probability to rounding is the one."""
 EXPLAINS = 0.9
 """Correlation from which a tensor counts as the rewards: normalising group by group leaves 0.9 and more."""
 
@@ -36,6 +40,32 @@ class Tokens:
     @property
     def used(self) -> Array:
         return np.asarray(self.gradient != 0)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the policy has not moved since the tokens were drawn, as far as the ratio in the loss tells."""
+        return all(float(np.abs(ratio - 1).max()) < STILL_ONE for ratio in self.loss.ratios if ratio.size)
+
+    def scored_logits(self) -> tuple[Array, Array] | None:
+        """(log-probabilities, logits) of the tokens in the loss, where a network's answers, at some temperature, are the logits
+        that explain them; None also where many sequences carry no gradient: those that do are then a choice by outcome."""
+        used = self.used
+        if self.action is None or float(used.any(axis=1).mean()) < NEARLY_ALL:
+            return None
+        value = self.loss.policies[0].value.reshape(self.shape).astype(np.float64)[used]
+        action = self.action.astype(np.int64)[used]
+        for position in range(len(self.loss.event.calls)):
+            output = self.loss.arrays.get(f"c{position}.output")
+            if output is None or output.ndim != 3 or len(output) != self.shape[0] or action.max() >= output.shape[2]:
+                continue
+            for start in range(output.shape[1] - self.shape[1] + 1):
+                logits = output[:, start : start + self.shape[1]].astype(np.float64)[used]
+                for temperature in TEMPERATURES:
+                    table = logits / temperature
+                    scores = table[np.arange(len(action)), action] - np.logaddexp.reduce(table, axis=1)
+                    if float(np.abs(scores - value).max()) < 1e-4:
+                        return value, table
+        return None
 
     @property
     def logits_gradient(self) -> Array | None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
+from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck, some
 
 MIN_LOSSES = 3
@@ -185,16 +186,17 @@ def _surprises(seen: Seen) -> tuple[float, float, int, float]:
     if known is not None:
         return known  # type: ignore[no-any-return]
     surprise, variance, rows, chances = 0.0, 0.0, 0, 0.0
-    for cycle in sorted(seen.on_policy_cycles):
-        for loss in seen.by_cycle.get(cycle, [])[:1]:
-            for log_prob, logits in _scored_logits(loss):
-                table = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
-                p = np.exp(table)
-                entropy = -(p * table).sum(axis=1)
-                surprise += float((-log_prob - entropy).sum())
-                variance += float(((p * table**2).sum(axis=1) - entropy**2).sum())
-                rows += len(log_prob)
-                chances += float((1 - p.max(axis=1)).sum())
+    first = [loss for cycle in sorted(seen.on_policy_cycles) for loss in seen.by_cycle.get(cycle, [])[:1]]
+    scored = [pair for loss in first for pair in _scored_logits(loss)]
+    scored += [pair for tokens in token_losses(seen) if tokens.fresh and (pair := tokens.scored_logits()) is not None]
+    for log_prob, logits in scored:
+        table = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+        p = np.exp(table)
+        entropy = -(p * np.where(p > 0, table, 0.0)).sum(axis=1)
+        surprise += float((-log_prob - entropy).sum())
+        variance += float(((p * np.where(p > 0, table, 0.0) ** 2).sum(axis=1) - entropy**2).sum())
+        rows += len(log_prob)
+        chances += float((1 - p.max(axis=1)).sum())
     known = seen.notes["surprises"] = (surprise, variance, rows, chances)
     return known
 
