@@ -15,7 +15,7 @@ import numpy as np
 from ..evidence import Evidence
 from .check import Check, Finding, Needs
 from .classic import performance_of
-from .statistics import block_means, trend_test
+from .statistics import block_means, rise_test
 
 Array = np.ndarray[Any, Any]
 
@@ -211,7 +211,7 @@ class FlatCurve(CurveCheck):
     min_samples = 2 * BLOCKS
 
     def judge_curve(self, scores: Array) -> Finding:
-        trend = trend_test(scores)
+        trend = rise_test(scores)
         figures = {
             "slope_per_episode": trend.slope,
             "p_value_of_a_rise": trend.p_value,

@@ -28,6 +28,9 @@ BET = 0.9
 """Largest stake of `betting_p_value`: twelve wrong ones in a row reach p = 0.0005; a clear right one costs a factor of ten."""
 SMALL = 0.5
 """Numbers below this share of the usual size so far are bet on less, in proportion."""
+STEP_PARTS = (20, 10, 4)
+STEP_FROM = 300
+"""Points from which `step_test` speaks: of fewer, its 30 late blocks do not tell a strong autocorrelation from noise."""
 TREND_POINTS = 60
 """Blocks into which a long series is averaged before its trend is tested."""
 
@@ -189,6 +192,42 @@ def trend_test(series: Sequence[float] | Array) -> Trend:
     score = float(np.sum(np.sign(steps)))
     z = (score - np.sign(score)) / math.sqrt(variance)
     return Trend(slope * count / len(series), float(ndtr(-z)), effective)
+
+
+def rise_test(series: Sequence[float] | Array) -> Trend:
+    """A rising series, whether it rises all along (trend_test) or early and then stays (step_test)."""
+    trend = trend_test(series)
+    if len(series) < STEP_FROM:
+        return trend
+    return Trend(trend.slope, min(1.0, 2 * min(trend.p_value, step_test(series))), trend.effective_points)
+
+
+def step_test(series: Sequence[float] | Array) -> float:
+    """One-sided p-value of "it began lower than it ended", for a series that would be stationary if nothing were learnt.
+
+    The first 1/20, 1/10 and 1/4 are each compared with the last half (Welch, corrected for three looks). Spread and
+    autocorrelation come from the last half, less its straight line, for a run that has learnt stands still or rises slowly
+    there; the spread of the beginning counts where it is larger, by successive differences, which a rise does not enlarge.
+    """
+    points = block_means(series, TREND_POINTS)
+    if len(series) < STEP_FROM:
+        return 1.0
+    late = points[points.size // 2 :]
+    places = np.arange(late.size) - (late.size - 1) / 2
+    rest = late - late.mean() - places * float(places @ late) / float(places @ places)
+    effective = effective_sample_size(rest)
+    p_values = []
+    for part in STEP_PARTS:
+        early = points[: points.size // part]
+        spread = max(float(rest @ rest) / (late.size - 2), float(np.mean(np.diff(early) ** 2)) / 2)
+        worth = early.size * effective / late.size
+        error = math.sqrt(spread * (1 / effective + 1 / max(worth, 1.0)))
+        lead = float(late.mean() - early.mean())
+        if error == 0:
+            p_values.append(0.0 if lead > 0 else 1.0)
+        else:
+            p_values.append(float(stdtr(max(effective - 1, 1.0), -lead / error)))
+    return min(1.0, len(STEP_PARTS) * min(p_values))
 
 
 def effective_sample_size(series: Sequence[float] | Array) -> float:

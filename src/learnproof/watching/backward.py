@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import graph, written
-from .calls import SILENT_PER_LOSS, Calls, Entry, Joined, Score
+from .calls import SILENT_PER_LOSS, Calls, Entry, Joined, Score, merge_calls
 from .keeping import Keeping, Pending
 from .modes import standing_aside
 from .patches import Patches, leave_no_trace
@@ -118,13 +118,16 @@ class Backward:
         session.plan.seen_graph(len(reading.nodes))
         if reading.compiled:
             session.not_seen("terms", "a part of the loss is compiled: its terms and constants cannot be seen")
+        if roots and graph.shape_of(roots[0], 0) is None:
+            session.not_seen("shapes", "this version of torch does not tell the shapes of a graph (2.5 and later do)")
         if reading.truncated:
             session.not_seen(
                 "whole graph", f"a loss has more than {graph.NODES_WALKED} nodes: only the nearest were read"
             )
         pending = Pending(reading)
         calls: Calls = session.senses["calls"]
-        pending.calls = _spread([c for c in calls.graded if c.node in reading.members], CALLS_PER_LOSS)
+        in_graph = [call for call in calls.graded if call.node in reading.members]
+        pending.calls = _spread(merge_calls(torch, in_graph), CALLS_PER_LOSS)
         pending.silent = calls.silent_now()[-SILENT_PER_LOSS:]
         pending.means_of = list(session.senses["baselines"].kept)
         pending.silent_scores = calls.silent_scores_now()[-SCORES_PER_LOSS:]
@@ -164,7 +167,7 @@ class Backward:
         for constant in reading.constants:
             if constant.role not in ("target", "difference"):
                 continue
-            if any(call.node in constant.near for call in pending.calls):
+            if any(node in constant.direct for call in pending.calls for node in call.nodes):
                 continue
             node = reading.members.get(constant.beside_number)
             if constant.partner is None:
@@ -241,7 +244,8 @@ class Backward:
 
     def _lay_probes(self, pending: Pending) -> None:
         for position, call in enumerate(pending.calls):
-            self._probe(pending, f"c{position}", call.node)
+            for part, node in enumerate(call.nodes):
+                self._probe(pending, f"c{position}/{part}" if len(call.nodes) > 1 else f"c{position}", node)
         for position, score in enumerate(pending.scores):
             for part, node in enumerate(score.node if isinstance(score.node, list) else [score.node]):
                 key = f"p{position}/{part}" if isinstance(score.node, list) else f"p{position}"
@@ -313,6 +317,7 @@ def _merged(torch: Any, scores: list[Score]) -> Score:
     result = torch.stack([s.result.reshape(-1) for s in scores]).reshape(-1)
     merged = Score(scores[0].kind, "log_prob", None, None, result, None, scores[-1].time, scores[-1].update)
     merged.node = [s.node for s in scores]
+    merged.times = [s.time for s in scores for _ in range(s.result.numel())]
     if all(s.entry is not None for s in scores):
         merged.entry = Joined([s.entry for s in scores])
     if all(s.value is not None for s in scores):

@@ -35,6 +35,9 @@ LATENTS = 64
 STEPS_A_CALL_WAITS = 3
 SILENT_PER_LOSS = 24
 
+FEWEST_MERGED = 3
+"""Calls of one network at different times, all in one loss, from which they are taken for the acting of one rollout."""
+
 
 def attach(session: Session) -> None:
     calls = Calls(session)
@@ -81,9 +84,42 @@ class Call:
         """The module's own input, kept for graded calls of modules that can be asked again without effect."""
         self.output = output
         self.node = node
-        """Its number (graph.number_of)."""
+        """Its number (graph.number_of); a list of them where many calls were merged."""
         self.time = time
         self.update = update
+        self.times: list[int] = []
+        """Of a merged call: when each part of it was made."""
+
+    @property
+    def nodes(self) -> list[Any]:
+        return self.node if isinstance(self.node, list) else [self.node]
+
+
+def merge_calls(torch: Any, calls: list[Call]) -> list[Call]:
+    """A loop that keeps the graph of acting calls its networks once per step: those calls of one network become one, with
+    the rows of all of them, where the last of them stood."""
+    groups: dict[Any, list[Call]] = {}
+    for call in calls:
+        groups.setdefault((id(call.module()), tuple(call.output.shape)), []).append(call)
+    merged: dict[int, Call] = {}
+    dropped: set[int] = set()
+    for group in groups.values():
+        if len(group) < FEWEST_MERGED or len({call.time for call in group}) < len(group):
+            continue
+        module = group[0].module()
+        if module is None:
+            continue
+        entry = Joined([call.entry for call in group])
+        output = torch.cat([call.output.reshape(_rows_of(call.output), -1) for call in group])
+        one = Call(module, entry, None, output, [call.node for call in group], group[-1].time, group[-1].update)
+        one.times = [call.time for call in group for _ in range(_rows_of(call.output))]
+        merged[id(group[-1])] = one
+        dropped.update(id(call) for call in group)
+    return [merged.get(id(call), call) for call in calls if id(call) in merged or id(call) not in dropped]
+
+
+def _rows_of(output: Any) -> int:
+    return int(output.shape[0]) if output.dim() > 1 else 1
 
 
 class Score:
@@ -100,6 +136,8 @@ class Score:
         """Its number, or None without a gradient; a list of them where many scores were merged."""
         self.shape: Any = None
         """As the script has it, where `result` is not of that shape."""
+        self.times: list[int] = []
+        """Of merged scores: when each row was scored."""
         self.time = time
         self.update = update
 

@@ -32,6 +32,10 @@ THROUGH = (
     "SqueezeBackward2", "UnsqueezeBackward0", "ExpandBackward0", "CloneBackward0", "ToCopyBackward0", "AliasBackward0",
     "TransposeBackward0", "PermuteBackward0",
 )  # fmt: skip
+PICKING = (
+    "GatherBackward0", "IndexBackward0", "IndexSelectBackward0", "SelectBackward0", "SliceBackward0", "StackBackward0",
+    "CatBackward0", "TakeBackward0", "TakeAlongDimBackward0",
+)  # fmt: skip
 REDUCTIONS = {
     "MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum",
     "NanmeanBackward0": "mean", "NansumBackward0": "sum",
@@ -79,6 +83,8 @@ class Constant:
         """Rows that went into the network behind it, where no module's call tells them (written.py)."""
         self.near = {number_of(other) for other in walk([beside], NODES_BESIDE)}
         """Numbers of its node and of those behind it."""
+        self.direct = _handed_on(beside)
+        """Those among them whose numbers it has itself, only picked, stacked or put in another form."""
         self.partner = partner
         """That operand's value, where the graph kept it."""
         self.sign = sign
@@ -148,6 +154,19 @@ def walk(roots: list[Any], most: int) -> list[Any]:
                 seen.add(following)
                 order.append(following)
     return order
+
+
+def _handed_on(node: Any) -> set[Any]:
+    found: set[Any] = set()
+    waiting = [node]
+    while waiting and len(found) < NODES_BESIDE * 8:
+        here = waiting.pop()
+        if here is None or number_of(here) in found:
+            continue
+        found.add(number_of(here))
+        if here.name() in THROUGH or here.name() in PICKING:
+            waiting += [following for following, _ in here.next_functions]
+    return found
 
 
 def shape_of(node: Any, output: int) -> tuple[int, ...] | None:

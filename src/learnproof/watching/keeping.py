@@ -60,14 +60,29 @@ class Keeping:
         module = call.module()
         arrays[key + ".rows"] = call.entry.rows(self.session.numpy)
         arrays[key + ".output"] = as_array(call.output)
-        arrays[key + ".gradient"] = as_array(pending.gradients.get(key))
-        arrays[key + ".after"] = self.asking.after(module, call.given)
+        if call.times:
+            arrays[key + ".time"] = self.session.numpy.array(call.times, self.session.numpy.int64)
+            arrays[key + ".gradient"] = self._joined_gradient(key, call, pending)
+        else:
+            arrays[key + ".gradient"] = as_array(pending.gradients.get(key))
+            arrays[key + ".after"] = self.asking.after(module, call.given)
         return {
             "module": None if module is None else self.session.names.of_module(module),
             "kind": None if module is None else type(module).__name__,
             "shape": list(call.output.shape),
-            "terms": _terms_with(pending.reading, call.node),
+            "terms": _terms_with(pending.reading, call.nodes[-1]),
         }
+
+    def _joined_gradient(self, key: str, call: Call, pending: Pending) -> Any:
+        """Parts that got none have 0: the value of the last state, say, that only makes targets."""
+        numpy = self.session.numpy
+        rows = len(call.output) // len(call.nodes)
+        shape = (rows, *call.output.shape[1:])
+        caught = [pending.gradients.get(f"{key}/{part}") for part in range(len(call.nodes))]
+        if all(gradient is None for gradient in caught):
+            return None
+        parts = [numpy.zeros(shape) if g is None else as_array(g).reshape(shape) for g in caught]
+        return numpy.concatenate(parts).astype(numpy.float32)
 
     def _silent(self, arrays: dict[str, Any], key: str, call: Call) -> dict[str, Any]:
         module = call.module()
@@ -87,6 +102,8 @@ class Keeping:
         numpy = self.session.numpy
         arrays[key + ".value"] = as_array(score.result)
         arrays[key + ".action"] = as_array(score.value)
+        if score.times:
+            arrays[key + ".time"] = numpy.array(score.times, numpy.int64)
         if isinstance(score.node, list):
             caught = [pending.gradients.get(f"{key}/{part}") for part in range(len(score.node))]
             if all(gradient is not None for gradient in caught):
@@ -123,7 +140,7 @@ class Keeping:
             "shape": list(constant.value.shape),
             "beside": constant.beside,
             "terms": _terms_with(pending.reading, constant.node),
-            "calls": [i for i, call in enumerate(pending.calls) if call.node in constant.near],
+            "calls": _calls_behind(pending, constant),
             "log_probs": [
                 i for i, s in enumerate(pending.scores) if not isinstance(s.node, list) and s.node in constant.near
             ],
@@ -144,6 +161,14 @@ class Keeping:
         arrays["t.row"] = known.astype(numpy.int64)
         for name, column in environments.transitions.taken(numbers[known]).items():
             arrays["t." + name] = column
+
+
+def _calls_behind(pending: Pending, constant: graph.Constant) -> list[int]:
+    """Calls whose answer is the operand; where there is none and nothing else tells its numbers, those that it was made of."""
+    direct = [i for i, call in enumerate(pending.calls) if any(node in constant.direct for node in call.nodes)]
+    if direct or (constant.inputs is not None and constant.partner is not None):
+        return direct
+    return [i for i, call in enumerate(pending.calls) if any(node in constant.near for node in call.nodes)]
 
 
 def _terms_with(reading: graph.Reading, node: Any) -> list[int]:

@@ -19,9 +19,9 @@ LAYERS = ("AddmmBackward0", "MmBackward0", "ConvolutionBackward0")
 
 
 class LogProb:
-    def __init__(self, node: Any, value: Any, action: Any, rows: Any, sign: int) -> None:
+    def __init__(self, node: Any, value: Any, action: Any, rows: Any, sign: int, shape: tuple[int, ...]) -> None:
         self.node = number_of(node)
-        self.shape = shape_of(node, 0)
+        self.shape = shape_of(node, 0) or shape
         """As the script has it; `value` and `action` are one long row."""
         self.value = value
         self.action = action
@@ -59,7 +59,8 @@ def answer_of(torch: Any, node: Any, depth: int = 0) -> Any:
         first, second = saved(node, "self"), saved(node, "mat2")
         return first.detach() @ second.detach() if torch.is_tensor(first) and torch.is_tensor(second) else None
     if name == "GatherBackward0":
-        below, index = answer_of(torch, _behind(node), depth + 1), saved(node, "index")
+        below, index = saved(node, "self"), saved(node, "index")
+        below = below.detach() if torch.is_tensor(below) else answer_of(torch, _behind(node), depth + 1)
         dim = saved(node, "dim")
         if below is None or not torch.is_tensor(index) or not isinstance(dim, int):
             return None
@@ -115,11 +116,12 @@ def _read(torch: Any, node: Any, name: str) -> LogProb | None:
         action = indices[-1] if len(indices) == 2 else None
     if not torch.is_tensor(action) or action.numel() != len(table):
         return None
+    shape = tuple(action.shape)
     action = action.detach().reshape(-1)
     value = table.gather(1, action.unsqueeze(1)).squeeze(1).clone()
     rows = input_of(torch, below)
     rows = rows if rows is not None and len(rows) == len(value) else None
-    return LogProb(node, value, action.clone(), rows, -1 if name == "NllLossBackward0" else 1)
+    return LogProb(node, value, action.clone(), rows, -1 if name == "NllLossBackward0" else 1, shape)
 
 
 def _behind(node: Any) -> Any:

@@ -187,6 +187,7 @@ def _futures(loss: Loss, count: int) -> Iterator[tuple[str, tuple[str, ...], Arr
             _put(single, name, numbers.reshape(-1))
         elif output.ndim == 2:
             _put(wide, name, numbers)
+    wide += _duelling(single, wide)
     rows = np.arange(count)
     for name, numbers in wide:
         yield f"largest of {name}", (name,), numbers.max(axis=1), "", []
@@ -204,6 +205,16 @@ def _futures(loss: Loss, count: int) -> Iterator[tuple[str, tuple[str, ...], Arr
         yield how, networks, numbers, "", []
         for correction, columns in _soft_columns(loss, count):
             yield f"{how}, less a log-probability", networks, numbers, correction, columns
+
+
+def _duelling(single: list[tuple[str, Array]], wide: list[tuple[str, Array]]) -> list[tuple[str, Array]]:
+    """Values put together outside of any module: V + A - mean A, of two parts of one network."""
+    found = []
+    for (first, value), (second, gain) in itertools.product(single, wide):
+        parent = first.rpartition(".")[0]
+        if parent and parent == second.rpartition(".")[0]:
+            found.append((parent, value[:, None] + gain - gain.mean(axis=1, keepdims=True)))
+    return found
 
 
 def _put(calls: list[tuple[str, Array]], name: str, numbers: Array) -> None:

@@ -35,6 +35,8 @@ class Policy:
     """dL/dlog_prob, of the same shape."""
     rows: Array | None
     """Identity of the observation of each row."""
+    time: Array | None
+    """Environment steps before each row was scored, where it was scored as it was acted."""
     action: Array | None
     terms: tuple[int, ...]
     kind: str
@@ -60,6 +62,8 @@ class Regression:
     gradient: Array | None
     """dL/dprediction."""
     rows: Array | None
+    time: Array | None
+    """As in Policy."""
     module: str | None
     call: int | None
     terms: tuple[int, ...]
@@ -106,6 +110,7 @@ class Loss:
                     value=value,
                     gradient=gradient.reshape(value.shape) * (-1 if about.get("kind") == "cross_entropy" else 1),
                     rows=self._rows(key, len(value)),
+                    time=self._times(key, len(value)),
                     action=self.arrays.get(key + ".action"),
                     terms=tuple(about.get("terms", ())),
                     kind=str(about.get("kind")),
@@ -116,6 +121,10 @@ class Loss:
     def _rows(self, key: str, count: int) -> Array | None:
         rows = self.arrays.get(key + ".rows")
         return rows if rows is not None and len(rows) == count else None
+
+    def _times(self, key: str, count: int) -> Array | None:
+        times = self.arrays.get(key + ".time")
+        return times if times is not None and len(times) == count else None
 
     # ------------------------------------------------------------------ regressions
 
@@ -165,6 +174,7 @@ class Loss:
             target=target,
             gradient=self._gradient(f"k{position}" if call is None else f"c{call}", prediction),
             rows=self._rows(f"k{position}" if call is None else f"c{call}", constant.size),
+            time=None if call is None else self._times(f"c{call}", constant.size),
             module=WRITTEN_OUT if call is None else self.event.calls[call].get("module"),
             call=call,
             terms=terms,

@@ -160,7 +160,18 @@ def _special_rows(
     last = used & (following < 0) & ~rollout.ended
     tolerance = max(10 * fit.error, EXACT) * spread
     ways: dict[str, tuple[Array, dict[str, Array]]] = {
-        "terminal": (used & rollout.terminated, {"stop": stops, "go on": goes_on}),
+        "terminal": (
+            used & rollout.terminated,
+            {
+                "stop": stops,
+                "go on": goes_on,
+                "go on from its end": reward + gamma * final + decay * (y_next - next_value),
+            },
+        ),
+        "before": (
+            used & ~rollout.ended & (following >= 0) & rollout.terminated[following] & ~rollout.resets[following],
+            {"go on": goes_on, "stop": stops, "sum cut": reward + gamma * next_value},
+        ),
         "first": (used & after_an_end & ~rollout.ended, {"go on": goes_on, "stop": stops}),
         "cut": (
             used & rollout.truncated & ~rollout.terminated,

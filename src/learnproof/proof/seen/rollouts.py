@@ -94,13 +94,38 @@ class Rollout:
             return np.empty(0, dtype=int)
         return np.array([self.place.get(int(identity), -1) for identity in rows.tolist()], dtype=int)
 
+    @cached_property
+    def by_time(self) -> dict[tuple[int, int], int]:
+        """(environment steps before, row of the acting call) -> row. Copies of one environment are stepped together; several
+        environments are stepped one after the other, each step counted."""
+        if int(self.copy.max(initial=0)) > 0:
+            keys = zip(self.time.tolist(), self.copy.tolist(), strict=True)
+            return {(int(time) - 1, int(copy)): row for row, (time, copy) in enumerate(keys)}
+        streams = len(set(self.stream.tolist()))
+        counts = Counter(self.time.tolist())
+        return {
+            (int(time) - 1 - behind, behind): row
+            for row, time in enumerate(self.time.tolist())
+            if counts[time] == 1
+            for behind in range(streams)
+        }
+
+    def located_by_time(self, time: Array) -> Array:
+        """Row of the rollout for each row of a merged acting call: rows of equal time are those of one call, in order."""
+        seen: Counter[int] = Counter()
+        found = []
+        for moment in time.tolist():
+            found.append(self.by_time.get((int(moment), seen[int(moment)]), -1))
+            seen[int(moment)] += 1
+        return np.array(found, dtype=int)
+
     def values_of(self, identities: Array, source: Mapping[int, float]) -> Array:
         return np.array([source.get(int(identity), np.nan) for identity in identities.tolist()])
 
-    def spread(self, rows: Array | None, numbers: Array) -> Array:
+    def spread(self, rows: Array | None, numbers: Array, time: Array | None = None) -> Array:
         """Numbers of a batch at their rows of the rollout, nan elsewhere; the first one of a row counts."""
         spread = np.full(len(self.time), np.nan)
-        at = self.located(rows)
+        at = self.located(rows) if time is None else self.located_by_time(time)
         for row, number in zip(at[::-1], numbers[::-1], strict=True):
             if row >= 0:
                 spread[row] = number
@@ -112,12 +137,12 @@ class Rollout:
         found: dict[str, Targets] = {}
         for loss in self.losses:
             for regression in loss.regressions:
-                if regression.rows is None or regression.module is None:
+                if (regression.rows is None and regression.time is None) or regression.module is None:
                     continue
                 name = regression.module
                 mine = found.setdefault(name, Targets(name, *(np.full(len(self.time), np.nan) for _ in range(2))))
                 for column, numbers in ((mine.target, regression.target), (mine.prediction, regression.prediction)):
-                    fresh = self.spread(regression.rows, numbers)
+                    fresh = self.spread(regression.rows, numbers, regression.time)
                     column[:] = np.where(np.isnan(column), fresh, column)
         return [targets for targets in found.values() if np.isfinite(targets.target).any()]
 

@@ -114,8 +114,8 @@ def _agreements(seen: Seen) -> dict[int, list[float]]:
         weights = []
         for loss in rollout.losses[:8]:
             for policy in loss.policies[:1]:
-                if policy.rows is not None and not policy.even:
-                    weights.append(rollout.spread(policy.rows, policy.weight))
+                if (policy.rows is not None or policy.time is not None) and not policy.even:
+                    weights.append(rollout.spread(policy.rows, policy.weight, policy.time))
         for candidate_values in [[_correlation(weight, c) for weight in weights] for c in candidates]:
             values = [value for value in candidate_values if value is not None]
             if values and (not found[rollout.cycle] or np.mean(values) > np.mean(found[rollout.cycle])):
@@ -171,7 +171,9 @@ def _own_advantage(seen: Seen) -> list[float]:
             for loss in rollout.losses[:1]:
                 for policy in loss.policies[:1]:
                     value = (
-                        None if policy.rows is None else _correlation(rollout.spread(policy.rows, policy.weight), own)
+                        None
+                        if policy.rows is None
+                        else _correlation(rollout.spread(policy.rows, policy.weight, policy.time), own)
                     )
                     if value is not None:
                         found.append(value)

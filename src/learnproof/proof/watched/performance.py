@@ -19,7 +19,7 @@ from ..check import Finding
 from ..performance import MIN_SEEDS, PairedScores
 from ..seen import Seen, seen
 from ..seen.tokens import reward_means
-from ..statistics import trend_test, welch_test
+from ..statistics import rise_test, welch_test
 from .bootstrap import bootstraps
 
 QUESTION = "Did the returns of training rise, beyond chance?"
@@ -63,7 +63,7 @@ def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
     returns = np.array([episode.return_ for episode in episodes])
     part = max(1, len(returns) // PARTS)
     first, last = float(returns[:part].mean()), float(returns[-part:].mean())
-    trend = trend_test(returns)
+    trend = rise_test(returns)
     figures |= {
         "first": first,
         "last": last,
@@ -108,16 +108,39 @@ def played_again(evidence: Evidence) -> PairedScores | None:
 
 
 def training_episodes(view: Seen) -> list[Episode]:
-    """Of the environment that was stepped most; of a learner with a memory, those after its first update."""
+    """Of the environment that was stepped most and of those like it that were stepped about as often (a list of them in place
+    of a vector); of a learner with a memory, those after its first update."""
     mine = [episode for episode in view.evidence.episodes if episode.process == view.process]
     if not mine:
         return []
     lengths: Counter[int] = Counter()
     for episode in mine:
         lengths[episode.stream] += episode.length
-    stream = lengths.most_common(1)[0][0]
-    mine = [episode for episode in mine if episode.stream == stream]
+    most, steps = lengths.most_common(1)[0]
+    alike = {stream for stream, own in lengths.items() if own > steps / 2 and _alike(view, stream, most)}
+    mine = sorted((episode for episode in mine if episode.stream in alike), key=lambda episode: episode.step)
+    mine = _without_first_ones(mine)
     return mine if view.on_policy else [episode for episode in mine if (episode.update or 0) > 0]
+
+
+def _without_first_ones(episodes: list[Episode]) -> list[Episode]:
+    """Of many copies started together the short episodes end first, which looks like a rise where returns grow with length: each
+    copy's first episode is left out, where there are several copies."""
+    begun: set[tuple[int, int]] = set()
+    later = []
+    for episode in episodes:
+        key = (episode.stream, episode.env)
+        if key in begun:
+            later.append(episode)
+        begun.add(key)
+    return later if len(begun) > 1 else episodes
+
+
+def _alike(view: Seen, stream: int, other: int) -> bool:
+    a, b = view.environments.get(stream), view.environments.get(other)
+    if a is None or b is None:
+        return stream == other
+    return (a.kind, a.id, a.observation_space, a.action_space) == (b.kind, b.id, b.observation_space, b.action_space)
 
 
 def explores_by_chance(view: Seen) -> bool:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..check import Finding
-from ..seen import Seen
+from ..seen import Loss, Seen
 from ..seen.tokens import token_losses
-from .base import SeenCheck
+from .base import ENOUGH, SeenCheck
 
+EXACTLY = 1e-6
+BEYOND = 40
+"""Rows beyond the clip range, over all rollouts, from which on sides are judged."""
 RATIO_OFF = 1e-3
 """Float32 leaves 1e-6 in a ratio; a policy that has taken one step is off by 1e-2."""
 
@@ -46,9 +50,108 @@ class RatioIsOne(SeenCheck):
                 "dropout or batch statistics differ between acting and learning; or the rollout was made with stale weights.",
                 advice="Store the log-probability of exactly the stored action, at the moment of acting, in the same mode.",
             )
+        stuck, moved = _later_ratios(seen)
+        figures |= {"later_losses_at_1": stuck, "later_losses_off_1": moved}
+        if stuck >= ENOUGH and not moved:
+            return self.finding(
+                "fail",
+                f"The ratio is exactly 1 in all {stuck} losses on rows that an earlier step was already made on: the old "
+                "log-probabilities are those of the current policy, and clipping never acts.",
+                figures,
+                where="the ratio",
+                cause="Old log-probabilities are computed again in each minibatch, or the new ones are compared with themselves.",
+                advice="Keep the log-probabilities from the moment of acting, detached, for all epochs on the rollout.",
+            )
+        side = _clipped_sides(seen)
+        figures |= {"beyond_the_clip": side.rows, "pushed_further": side.pushed, "held_back": side.held}
+        if (
+            side.rows >= BEYOND
+            and side.pushed > 0.8 * side.outward
+            and side.outward >= BEYOND / 2
+            and side.held > 0.8 * side.inward
+        ):
+            return self.finding(
+                "fail",
+                f"Of {side.rows} rows beyond the clip range, {side.pushed} of {side.outward} that have gone far enough are pushed "
+                f"further, and {side.held} of {side.inward} that went the wrong way get no gradient: the clip takes the wrong side.",
+                figures,
+                where="the clipped objective",
+                cause="The smaller of the two surrogates is taken after they were negated, or the larger one before.",
+                advice="Take the minimum of ratio * advantage and clipped ratio * advantage, and negate its mean.",
+            )
         if wrong:
             return self.finding("undecided", f"The ratio is off 1 in {len(wrong)} of {len(off)} rollouts.", figures)
         return self.finding("pass", f"The ratio is 1 to {max(off):.1g} at the start of {len(off)} rollouts.", figures)
+
+
+def _later_ratios(seen: Seen) -> tuple[int, int]:
+    """Losses on rows that were trained on before in the same cycle: how many have a ratio of exactly 1, how many do not."""
+    stuck = moved = 0
+    for cycle in sorted({rollout.cycle for rollout in seen.rollouts}):
+        visited: set[int] = set()
+        steps = -1
+        for loss in seen.by_cycle.get(cycle, []):
+            rows = loss.policies[0].rows if loss.policies else None
+            if rows is None or not loss.ratios or loss.ratios[0].size != rows.size:
+                continue
+            again = np.array([int(row) in visited for row in rows.tolist()])
+            if again.mean() > 0.5 and loss.update > steps >= 0:
+                off = float(np.abs(loss.ratios[0].reshape(-1)[again] - 1).max())
+                stuck, moved = stuck + (off <= EXACTLY), moved + (off > EXACTLY)
+            visited.update(int(row) for row in rows.tolist())
+            steps = loss.update if steps < 0 else steps
+    return stuck, moved
+
+
+@dataclass
+class Sides:
+    """Rows whose ratio is beyond the clip range; outward: where the advantage asks for more of it."""
+
+    outward: int = 0
+    pushed: int = 0
+    inward: int = 0
+    held: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.outward + self.inward
+
+
+def _clipped_sides(seen: Seen) -> Sides:
+    """The sign of an advantage is that of the row's weight when its ratio was still 1, at its first loss in the cycle."""
+    sides = Sides()
+    for cycle in sorted({rollout.cycle for rollout in seen.rollouts}):
+        signs: dict[int, float] = {}
+        for loss in seen.by_cycle.get(cycle, []):
+            policy = loss.policies[0] if loss.policies else None
+            bounds = _clip_range(loss)
+            if policy is None or policy.rows is None or not loss.ratios or bounds is None:
+                continue
+            ratio, weight = loss.ratios[0].reshape(-1), policy.weight
+            if ratio.size != weight.size or policy.rows.size != weight.size:
+                continue
+            usual = float(np.median(np.abs(weight))) or float(np.abs(weight).max())
+            for row, r, w in zip(policy.rows.tolist(), ratio.tolist(), weight.tolist(), strict=True):
+                if row not in signs:
+                    if abs(r - 1) < bounds / 4 and abs(w) > 0.3 * usual:
+                        signs[row] = w
+                    continue
+                if abs(r - 1) <= bounds * 1.01:
+                    continue
+                gone_as_asked = (r > 1) == (signs[row] > 0)
+                sides.outward += gone_as_asked
+                sides.inward += not gone_as_asked
+                sides.pushed += gone_as_asked and w != 0
+                sides.held += not gone_as_asked and w == 0
+    return sides
+
+
+def _clip_range(loss: Loss) -> float | None:
+    """From clamp(ratio, 1 - c, 1 + c)."""
+    for low, high in loss.event.clips:
+        if low is not None and high is not None and 0 < low < 1 < high and abs((1 - low) - (high - 1)) < 1e-4:
+            return float(1 - low)
+    return None
 
 
 def _first_ratios(seen: Seen) -> list[np.ndarray[Any, Any]]:

@@ -74,6 +74,15 @@ class ReturnsRecomputed(SeenCheck):
         wrong = self._wrong(matched, special, scale, gamma, figures)
         if wrong is not None:
             return wrong
+        ends = special.get("terminal", Counter())
+        if ends["unexplained"] >= FEW_ROWS and ends["unexplained"] > sum(ends.values()) / 2:
+            return self.finding(
+                "undecided",
+                f"Inside of episodes the returns are those of gamma {gamma:.4g}; at {ends['unexplained']} of {sum(ends.values())} ends "
+                "of episodes they are nothing that is known here.",
+                figures,
+                advice="Rewards that the script changes at an end cannot be recomputed; if it changes none, look at the mask of ends.",
+            )
         lam = "" if not lambdas else f", lambda {figures['lambda']:.4g}"
         return self.finding(
             "pass",
@@ -108,6 +117,18 @@ class ReturnsRecomputed(SeenCheck):
             return fail(
                 f"At {n} ends of episodes the return goes on into the next episode.",
                 "The mask of ended episodes is missing from the recursion, or always 1.",
+                "Multiply what comes after t by 1 - done[t].",
+            )
+        if n := rows("before", "stop") or rows("before", "sum cut"):
+            return fail(
+                f"The returns of {n} steps just before the end of an episode stop there: the ends are shifted by one step.",
+                "done is read at t + 1 where the done of step t belongs.",
+                "Use the done that came with reward[t] to cut the sum after t.",
+            )
+        if n := rows("terminal", "go on from its end"):
+            return fail(
+                f"At {n} ends of episodes the return goes on into the next episode.",
+                "The mask of ended episodes is missing from the recursion, or belongs to another step.",
                 "Multiply what comes after t by 1 - done[t].",
             )
         if n := rows("first", "stop"):
@@ -148,8 +169,8 @@ class ReturnsRecomputed(SeenCheck):
         for rollout in seen.rollouts:
             for loss in rollout.losses[:1]:
                 for policy in loss.policies[:1]:
-                    if policy.rows is not None:
-                        fit = fit_weights(rollout, rollout.spread(policy.rows, policy.weight))
+                    if policy.rows is not None or policy.time is not None:
+                        fit = fit_weights(rollout, rollout.spread(policy.rows, policy.weight, policy.time))
                         if fit is not None:
                             fits.append(fit)
         matched = [fit for fit in fits if fit.matched]

@@ -23,6 +23,8 @@ class NoAccidentalBroadcast(SeenCheck):
     family = "mechanism-health"
 
     def lacks(self, seen: Seen) -> str:
+        if any(event.what == "shapes" for event in seen.evidence.not_seen):
+            return "the shapes in the graph could not be read"
         return "" if seen.training_losses else "no loss was read"
 
     def look(self, seen: Seen) -> Finding:
@@ -218,9 +220,15 @@ def _scored_logits(loss: Loss) -> list[tuple[np.ndarray[Any, Any], np.ndarray[An
         if output is None or rows is None or output.ndim == 0 or output.shape[-1] < 2:
             continue
         logits = output.astype(np.float64).reshape(-1, output.shape[-1])
-        if len(logits) != len(rows) or len(action) != len(policy.value):
+        if len(action) != len(policy.value):
             continue
-        at = np.array([place.get(int(row), -1) for row in rows.tolist()])
+        times = loss.arrays.get(f"c{position}.time")
+        if policy.time is not None and times is not None and np.array_equal(times, policy.time):
+            at = np.arange(len(logits))  # one acting call after the other, as they were scored
+        elif len(logits) == len(rows):
+            at = np.array([place.get(int(row), -1) for row in rows.tolist()])
+        else:
+            continue
         logits, at = logits[at >= 0], at[at >= 0]
         if len(at) == 0 or int(action[at].max()) >= logits.shape[1] or int(action[at].min()) < 0:
             continue

@@ -52,7 +52,7 @@ def explained(
     loss.__dict__["arrays"] = arrays
     prediction = np.zeros(ROWS)
     found = explain(
-        loss, Regression(prediction, y.astype(np.float32).astype(float), None, None, "q", 0, (0,), True), set()
+        loss, Regression(prediction, y.astype(np.float32).astype(float), None, None, None, "q", 0, (0,), True), set()
     )
     assert found is not None
     return found
