@@ -55,6 +55,7 @@ FAMILIES = {
     "distributions_fit": {"shapes"},
     "sampled_as_scored": {"shapes", "returns", "language"},
     "learning_rate_alive": {"rates"},
+    "clipping_acts": {"rates"},
     "policy_looks": {"goal"},
     "tokens_masked": {"language"},
     "reference_apart": {"language", "signs"},

@@ -70,6 +70,8 @@ class OptimizerStep(Event):
     """Calls of its zero_grad since then."""
     without_gradient: list[str]
     inspected: bool
+    unclipped: list[str] = field(default_factory=list)
+    """Parameters with a gradient that clipping left out, where it took others of the same optimizer."""
     parameters: dict[str, tuple[float, float, float, float]]
     """name -> [gradient norm, weight norm, norm of the step, gradient . step]; the last three on a sample of its numbers."""
     distances: dict[str, float] = field(default_factory=dict)
@@ -79,6 +81,15 @@ class OptimizerStep(Event):
     descent: float = 0.0
     """gradient . step over all parameters: below 0 where the step goes down the loss."""
     loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippingTotals(Event):
+    """How often gradients were clipped between a backward pass and its step, and how often when the step was already over."""
+
+    event: ClassVar[str] = "clipping_totals"
+    in_time: int
+    too_late: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +280,7 @@ WATCHED_EVENTS: tuple[type[Event], ...] = (
     OptimizerSeen,
     SchedulerSeen,
     OptimizerStep,
+    ClippingTotals,
     OptimizerTotals,
     Reach,
     LossSeen,

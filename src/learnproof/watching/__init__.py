@@ -15,6 +15,7 @@ How it sees, from the cheapest:
 
     optimizers.py     every step, clearing and scheduler step is counted; some are measured
     lineage.py        networks that follow others: eight numbers of each are read at every step
+    clipping.py       which gradients were clipped, and when
     loading.py        modules that are loaded with their own tensors
     environments.py   every step of the outermost environment: returns, lengths, ends; transitions.py remembers them
     backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates, keeping.py writes it down

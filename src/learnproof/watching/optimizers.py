@@ -256,6 +256,9 @@ class Optimizers:
         session = self.session
         if known.steps == 0:
             session.senses["playing"].before_first_step(optimizer)
+        clipping = session.senses.get("clipping")
+        if clipping is not None:
+            clipping.before_step()
         known.steps += 1
         rate = optimizer.param_groups[0].get("lr")
         if rate is not known.rate and type(rate) is float:
@@ -277,7 +280,7 @@ class Optimizers:
         if self.measured is not None:
             self._measure_after()
             self.measured = None
-        for name in ("lineage", "backward"):
+        for name in ("lineage", "backward", "clipping"):
             follower = session.senses.get(name)
             if follower is not None:
                 follower.after_step()
@@ -302,6 +305,7 @@ class Optimizers:
             "cleared": known.cleared,
             "without_gradient": [session.names.of_parameter(p) for p in owned if p.grad is None][:FIGURES_PER_STEP],
             "inspected": session.inspecting,
+            "unclipped": self._unclipped(owned),
         }
         if not moving:
             session.say("optimizer_step", parameters={}, loss=None, **body)
@@ -316,6 +320,14 @@ class Optimizers:
             measured.grad_norms = torch.stack([p.grad.detach().float().norm() for p in moving])
         measured.body = body
         self.measured = measured
+
+    def _unclipped(self, owned: list[Any]) -> list[str]:
+        clipped = self.session.senses["clipping"].clipped if "clipping" in self.session.senses else set()
+        moving = [p for p in owned if p.grad is not None]
+        left = [p for p in moving if id(p) not in clipped]
+        if not clipped or len(left) == len(moving):
+            return []
+        return [self.session.names.of_parameter(p) for p in left][:FIGURES_PER_STEP]
 
     @reading("steps")
     def _measure_after(self) -> None:

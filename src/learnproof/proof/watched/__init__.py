@@ -8,7 +8,7 @@
     direction   what a step does: advantageous actions gain, predictions near their targets, actors climb their critics
     signs       entropy, temperature
     shapes      accidental broadcasts, log-probabilities per dimension, probabilities where logits belong
-    rates       learning rates that are 0, or below it
+    rates       learning rates that are 0, or below it; clipping that comes too late or leaves weights out
     dependence  the policy looks at its observation, credit reaches past one step
     language    masks, references and ratios of a language model's policy gradient
     performance the script's policy played again, or the returns of training alone
@@ -23,7 +23,7 @@ from .direction import ActorClimbs, PolicyDirection, ValueDirection
 from .language import ReferenceApart, TokensMasked
 from .lineage import RestoresSomething, TargetNetworks
 from .ownership import GradientsCleared, LossesReachWeights, OptimizersFed, WeightsOwned
-from .rates import LearningRateAlive
+from .rates import ClippingActs, LearningRateAlive
 from .ratio import RatioIsOne
 from .returns import ReturnsRecomputed
 from .shapes import DistributionsFit, NoAccidentalBroadcast, SampledAsScored
@@ -35,6 +35,7 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     OptimizersFed(),
     GradientsCleared(),
     LearningRateAlive(),
+    ClippingActs(),
     TargetNetworks(),
     RestoresSomething(),
     ReturnsRecomputed(),

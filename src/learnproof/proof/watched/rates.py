@@ -1,12 +1,13 @@
-"""Learning rates: are they above 0 while there is something left to train?"""
+"""Learning rates and clipping: are rates above 0 while there is something left to train, and does clipping act on the steps?"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from ...evidence.watched import ClippingTotals
 from ..check import Finding
 from ..seen import Seen
-from .base import SeenCheck
+from .base import ENOUGH, SeenCheck, some
 
 MIN_STEPS = 16
 SPENT = 0.1
@@ -77,3 +78,54 @@ class LearningRateAlive(SeenCheck):
         return self.finding(
             "pass", f"The learning rate stays above 0 ({figures['first'][0]:.2g} to {figures['last'][0]:.2g}).", figures
         )
+
+
+class ClippingActs(SeenCheck):
+    name = "clipping_acts"
+    concerns = "optimizers"
+    question = "Where gradients are clipped, are they those that the step then uses, and all of them?"
+    family = "mechanism-health"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if _clippings(seen) else "no gradients were clipped by torch's functions"
+
+    def look(self, seen: Seen) -> Finding:
+        totals = _clippings(seen)
+        in_time, too_late = sum(t.in_time for t in totals), sum(t.too_late for t in totals)
+        partly = [step for step in seen.steps if any(_is_layer(seen, name) for name in step.unclipped)]
+        figures: dict[str, Any] = {"in_time": in_time, "too_late": too_late, "steps_clipped_in_part": len(partly)}
+        if too_late >= ENOUGH and not in_time:
+            return self.finding(
+                "fail",
+                f"All {too_late} clippings come after the optimizer's step and before the next backward pass: they act on gradients "
+                "that nobody uses any more.",
+                figures,
+                where="the order of backward, clipping and step",
+                cause="clip_grad_norm_ stands behind optimizer.step().",
+                advice="Clip between loss.backward() and optimizer.step().",
+            )
+        measured = [step for step in seen.steps if step.parameters]
+        if len(partly) >= ENOUGH and len(partly) > 0.8 * sum(s.optimizer == partly[0].optimizer for s in measured):
+            left = {name for step in partly for name in step.unclipped}
+            return self.finding(
+                "fail",
+                f"In {len(partly)} steps clipping left out {some(left)}, while it took other weights of the same optimizer.",
+                figures,
+                where=some(left),
+                cause="Clipping is given one module or one parameter group instead of all that the optimizer steps.",
+                advice="Give clip_grad_norm_ every parameter of the optimizer; waive this check if a part is meant to go unclipped.",
+            )
+        return self.finding("pass", f"{in_time} clippings stand between a backward pass and its step.", figures)
+
+
+def _clippings(seen: Seen) -> list[ClippingTotals]:
+    return [event for event in seen.evidence.of(ClippingTotals) if event.process == seen.process]
+
+
+def _is_layer(seen: Seen, name: str) -> bool:
+    """A matrix or more: a single scale or bias left out changes little, and is often meant."""
+    for module in seen.modules.values():
+        for parameter, shape, _ in module.parameters:
+            if parameter == name:
+                return len(shape) > 1
+    return False

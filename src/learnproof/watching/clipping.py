@@ -1,0 +1,94 @@
+"""Gradient clipping: of which parameters, and whether there were gradients of a loss still to be stepped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .patches import Patches, leave_no_trace
+from .session import Session, sense
+
+FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_")
+
+
+def attach(session: Session) -> None:
+    session.senses["clipping"] = Clipping(session)
+
+
+class Clipping:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.patches = Patches()
+        self.in_time = 0
+        """Calls between a backward pass and the step that used it."""
+        self.too_late = 0
+        """Calls after the step, before another backward pass: they clip what nobody will use."""
+        self.waiting = 0
+        """Calls after a step, as long as neither another step nor a backward pass has come: a second optimizer may use them."""
+        self.clipped: set[int] = set()
+        """ids of the parameters clipped since the last step."""
+        self.backwards_at_step = 0
+        utils = session.torch.nn.utils
+        for name in FUNCTIONS:
+            original = getattr(utils, name, None)
+            for owner in (utils, getattr(utils, "clip_grad", utils)):
+                if getattr(owner, name, None) is original:
+                    self.patches.replace(owner, name, self._clipping)
+
+    def move_to(self, child: Session) -> None:
+        self.session = child
+        self.in_time = self.too_late = 0
+        child.senses["clipping"] = self
+
+    def stop(self) -> None:
+        self.patches.undo()
+
+    def _clipping(self, original: Any) -> Any:
+        def clip(parameters: Any, *arguments: Any, **options: Any) -> Any:
+            parameters = self.met(parameters)
+            try:
+                return original(parameters, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+
+        return clip
+
+    def met(self, parameters: Any) -> Any:
+        """Counts, and hands on what it was given: a generator can be read only once."""
+        if hasattr(parameters, "grad"):
+            self.count([parameters])
+            return parameters
+        listed = parameters if isinstance(parameters, (list, tuple)) else list(parameters)
+        self.count(listed)
+        return listed
+
+    @sense("clipping")
+    def count(self, parameters: Any) -> None:
+        self.settle()
+        self.clipped.update(id(parameter) for parameter in parameters)
+        if self.session.backwards > self.backwards_at_step:
+            self.in_time += 1
+        else:
+            self.waiting += 1
+
+    def settle(self) -> None:
+        """A backward pass has come since: what was clipped before it was clipped too late."""
+        if self.waiting and self.session.backwards > self.backwards_at_step:
+            self.too_late += self.waiting
+            self.waiting = 0
+            self.clipped.clear()
+
+    def before_step(self) -> None:
+        self.settle()
+        self.in_time += self.waiting
+        self.waiting = 0
+
+    def after_step(self) -> None:
+        self.backwards_at_step = self.session.backwards
+        self.clipped.clear()
+
+    def last_words(self) -> None:
+        self.too_late += self.waiting
+        self.waiting = 0
+        if self.in_time or self.too_late:
+            self.session.say("clipping_totals", last=True, in_time=self.in_time, too_late=self.too_late)
