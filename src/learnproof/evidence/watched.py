@@ -137,6 +137,8 @@ class LossSeen(Event):
     broadcasts: list[dict[str, Any]]
     both_sides: list[str]
     clips: list[list[float | None]]
+    softmax_over_rows: int = 0
+    """Softmaxes of a matrix along its rows: over the batch, not over the actions."""
     softmax_twice: int = 0
     """Softmaxes whose input is a softmax's output."""
     terms: list[dict[str, Any]]

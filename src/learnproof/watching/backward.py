@@ -205,6 +205,7 @@ class Backward:
             "both_sides": self._both_sides(pending),
             "clips": reading.clips,
             "softmax_twice": reading.softmax_twice,
+            "softmax_over_rows": reading.softmax_over_rows,
             "terms": [self._term(term) for term in reading.terms[:16]],
             "n_terms": len(reading.terms),
         }

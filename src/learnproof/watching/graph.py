@@ -103,6 +103,7 @@ class Reading:
         """Regressions whose target has a gradient too."""
         self.clips: list[list[float | None]] = []
         self.softmax_twice = 0
+        self.softmax_over_rows = 0
         self.gathers: list[Any] = []
         """Numbers of nodes."""
         self.values = True
@@ -219,6 +220,10 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
         while below is not None and below.name() in THROUGH:
             below = _operand(below, 0)
         reading.softmax_twice += below is not None and below.name() == "SoftmaxBackward0"
+    if name in ("LogSoftmaxBackward0", "SoftmaxBackward0") and reading.values:
+        result = saved(node, "result")
+        if torch.is_tensor(result) and result.dim() == 2 and result.shape[0] > 1 and saved(node, "dim") == 0:
+            reading.softmax_over_rows += 1
     if name in BINARY or name == "ExpandBackward0":
         _broadcast(node, name, reading)
     if not reading.values or len(reading.constants) >= CONSTANTS_PER_LOSS:

@@ -90,7 +90,7 @@ def log_probs(torch: Any, nodes: list[Any], most: int) -> list[LogProb]:
         if len(found) >= most:
             break
         name = node.name()
-        if name in ("GatherBackward0", "IndexBackward0", "NllLossBackward0"):
+        if name in ("GatherBackward0", "IndexBackward0", "NllLossBackward0", "LogBackward0"):
             read = _read(torch, node, name)
             if read is not None:
                 found.append(read)
@@ -101,9 +101,9 @@ def _read(torch: Any, node: Any, name: str) -> LogProb | None:
     below = _behind(node)
     while below is not None and below.name() in THROUGH:
         below = _behind(below)
-    if below is None or below.name() != "LogSoftmaxBackward0":
-        return None
-    table = answer_of(torch, below)
+    if name == "LogBackward0":
+        return _read_after_picking(torch, node, below)
+    table = _log_table(torch, below)
     if table is None:
         return None
     table = table.reshape(-1, table.shape[-1])
@@ -122,6 +122,51 @@ def _read(torch: Any, node: Any, name: str) -> LogProb | None:
     rows = input_of(torch, below)
     rows = rows if rows is not None and len(rows) == len(value) else None
     return LogProb(node, value, action.clone(), rows, -1 if name == "NllLossBackward0" else 1, shape)
+
+
+def _log_table(torch: Any, node: Any) -> Any:
+    """log p of every action, from a log-softmax, or from the logarithm of rows that are probabilities."""
+    if node is None:
+        return None
+    if node.name() == "LogSoftmaxBackward0":
+        return answer_of(torch, node)
+    if node.name() == "LogBackward0":
+        probabilities = saved(node, "self")
+        return probabilities.detach().log() if _are_probabilities(torch, probabilities) else None
+    return None
+
+
+def _read_after_picking(torch: Any, node: Any, below: Any) -> LogProb | None:
+    """log(p[action]): the action was picked first."""
+    picked = saved(node, "self")
+    while below is not None and below.name() in (*THROUGH, "AddBackward0"):  # p + 1e-8
+        below = _behind(below)
+    if below is None or not torch.is_tensor(picked) or picked.dim() == 0:
+        return None
+    if below.name() == "GatherBackward0":
+        action = saved(below, "index") if _are_probabilities(torch, saved(below, "self")) else None
+    elif below.name() == "IndexBackward0":
+        source = _behind(below)
+        while source is not None and source.name() in THROUGH:
+            source = _behind(source)
+        indices = [index for index in saved(below, "indices") or () if torch.is_tensor(index)]
+        softmax = source is not None and source.name() == "SoftmaxBackward0"
+        action = indices[-1] if len(indices) == 2 and softmax else None
+    else:
+        return None
+    if action is None or not torch.is_tensor(action) or action.numel() != picked.numel():
+        return None
+    rows = input_of(torch, below)
+    rows = rows if rows is not None and len(rows) == picked.numel() else None
+    value = picked.detach().log().reshape(-1)
+    return LogProb(node, value, action.detach().reshape(-1).clone(), rows, 1, tuple(picked.shape))
+
+
+def _are_probabilities(torch: Any, table: Any) -> bool:
+    if not torch.is_tensor(table) or table.dim() < 2 or table.shape[-1] < 2 or table.numel() > WIDEST * 16:
+        return False
+    table = table.detach()
+    return bool((table >= 0).all()) and bool(((table.sum(-1) - 1).abs() < 1e-3).all())
 
 
 def _behind(node: Any) -> Any:

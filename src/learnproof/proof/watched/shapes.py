@@ -98,6 +98,17 @@ class DistributionsFit(SeenCheck):
                 cause="softmax(...) was handed to Categorical(logits=...), log_softmax or cross_entropy, which apply it again.",
                 advice="Give logits to logits= and to cross_entropy, probabilities to probs=.",
             )
+        across = [loss for loss in losses if loss.event.softmax_over_rows]
+        if len(across) >= ENOUGH and len(across) > 0.8 * sum(loss.structure == across[0].structure for loss in losses):
+            return self.finding(
+                "fail",
+                f"In {len(across)} losses a softmax of a matrix runs over its rows: the probabilities of one action sum to 1 over the "
+                "batch, those of one state do not.",
+                figures,
+                where=some({str(about.get("module")) for about in across[0].event.calls}),
+                cause="softmax was given dim=0, which is right for one state and wrong for a batch.",
+                advice="Use dim=-1.",
+            )
         return self.finding(
             "pass", f"The distributions of {len(losses)} losses fit what the losses do with them.", figures
         )
