@@ -10,14 +10,17 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-FAULTS = Path(__file__).parent.parent.parent / "benchmarks" / "faults" / "first"
+FAULTS = Path(__file__).parent.parent.parent / "benchmarks" / "faults"
 CASES = [
-    ("ppo_flat", "last_value", 12_000, "returns_recomputed"),
-    ("ppo_pendulum", "logprob_column", 8_000, "no_accidental_broadcast"),
-    ("a2c_functional", "features_left_out", 12_000, "weights_owned"),
-    ("dqn_class", "shared_features", 3_000, "target_networks"),
-    ("dqn_courier", "unsynced_start", 2_000, "target_networks"),
-    ("sac_trainer", "stale_alpha", 2_000, "optimizers_fed"),
+    ("second/ppo_tanks", "min_of_negated", 12_000, "ratio_is_one"),
+    ("second/ppo_tanks", "clip_after_step", 12_000, "clipping_acts"),
+    ("second/a2c_tmaze", "no_tail_bootstrap", 16_000, "returns_recomputed"),
+    ("first/ppo_flat", "last_value", 12_000, "returns_recomputed"),
+    ("first/ppo_pendulum", "logprob_column", 8_000, "no_accidental_broadcast"),
+    ("first/a2c_functional", "features_left_out", 12_000, "weights_owned"),
+    ("first/dqn_class", "shared_features", 3_000, "target_networks"),
+    ("first/dqn_courier", "unsynced_start", 2_000, "target_networks"),
+    ("first/sac_trainer", "stale_alpha", 2_000, "optimizers_fed"),
 ]
 
 

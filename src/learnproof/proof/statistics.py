@@ -28,6 +28,7 @@ BET = 0.9
 """Largest stake of `betting_p_value`: twelve wrong ones in a row reach p = 0.0005; a clear right one costs a factor of ten."""
 SMALL = 0.5
 """Numbers below this share of the usual size so far are bet on less, in proportion."""
+FEWEST_AT_AN_END = 5
 STEP_PARTS = (20, 10, 4)
 STEP_FROM = 300
 """Points from which `step_test` speaks: of fewer, its 30 late blocks do not tell a strong autocorrelation from noise."""
@@ -195,11 +196,38 @@ def trend_test(series: Sequence[float] | Array) -> Trend:
 
 
 def rise_test(series: Sequence[float] | Array) -> Trend:
-    """A rising series, whether it rises all along (trend_test) or early and then stays (step_test)."""
+    """A rising series, whether it rises all along (trend_test) or at once and then stays (step_test; of short series,
+    ends_test). Two looks, each at half the level."""
     trend = trend_test(series)
-    if len(series) < STEP_FROM:
-        return trend
-    return Trend(trend.slope, min(1.0, 2 * min(trend.p_value, step_test(series))), trend.effective_points)
+    jump = step_test(series) if len(series) >= STEP_FROM else ends_test(series)
+    return Trend(trend.slope, min(1.0, 2 * min(trend.p_value, jump)), trend.effective_points)
+
+
+def ends_test(series: Sequence[float] | Array) -> float:
+    """One-sided p-value of "the last quarter is above the first" (Welch), for short series.
+
+    The variance of both means is enlarged by the first autocorrelation inside of the quarters. Of 30 points that can be seen
+    only roughly: with an autocorrelation of 0.5, the test at 0.025 errs in 5 of 100 cases.
+    """
+    values = np.asarray(series, dtype=np.float64)
+    size = values.size // 4
+    if size < FEWEST_AT_AN_END:
+        return 1.0
+    ends = (values[:size], values[-size:])
+    products = power = 0.0
+    for end in ends:
+        rest = (end - end.mean()) / (end.std() or 1.0)
+        products += float(rest[1:] @ rest[:-1])
+        power += float(rest @ rest)
+    raw = products / power if power else 0.0
+    correlation = min(max(raw + (1 + 4 * raw) / size, 0.0), 0.95)
+    enlarged = (1 + correlation) / (1 - correlation)
+    parts = [end.var(ddof=1) / size * enlarged for end in ends]
+    lead, error = float(ends[1].mean() - ends[0].mean()), math.sqrt(sum(parts))
+    if error == 0:
+        return 0.0 if lead > 0 else 1.0
+    freedom = sum(parts) ** 2 / sum(part**2 / max(size / enlarged - 1, 1.0) for part in parts)
+    return float(stdtr(max(freedom, 1.0), -lead / error))
 
 
 def step_test(series: Sequence[float] | Array) -> float:

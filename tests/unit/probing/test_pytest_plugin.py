@@ -133,14 +133,14 @@ def test_a_watched_loop_proves_itself_or_fails(pytester: pytest.Pytester) -> Non
         import loop
 
         def test_it_learns(prove):
-            verdict = prove(loop.train, 150)
+            verdict = prove(loop.train, 100)
             assert verdict.verdict == "proven"
 
         def test_it_runs_too_shortly(prove):
             prove(loop.train, 2, allow="unproven")
 
         def test_reversed(prove):
-            prove(loop.train, 60, sign=-1.0)
+            prove(loop.train, 40, sign=-1.0)
         """
     )
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:xdist")

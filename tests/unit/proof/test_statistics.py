@@ -15,6 +15,7 @@ from learnproof.proof.statistics import (
     block_means,
     effective_sample_size,
     holm_levels,
+    rise_test,
     sample_size_needed,
     sign_flip_test,
     skewness_corrected_test,
@@ -204,6 +205,23 @@ def test_trend_test_is_not_fooled_by_neighbours_that_resemble_each_other(count: 
     trials = 400
     hits = sum(trend_test(autocorrelated(source, count, memory)).p_value <= 0.05 for _ in range(trials))
     assert within_four_errors(hits, trials, 0.05)
+
+
+@pytest.mark.parametrize(("count", "memory"), [(30, 0.0), (30, 0.4), (100, 0.5), (300, 0.9), (1_000, 0.9)])
+def test_rise_test_is_not_fooled_by_neighbours_that_resemble_each_other(count: int, memory: float) -> None:
+    source = np.random.default_rng(11)
+    trials = 400
+    hits = sum(rise_test(autocorrelated(source, count, memory)).p_value <= 0.05 for _ in range(trials))
+    assert hits <= 0.05 * trials + 3 * (0.05 * 0.95 * trials) ** 0.5
+
+
+@pytest.mark.parametrize(("count", "place"), [(33, 0.3), (60, 0.2), (400, 0.1), (4_000, 0.08)])
+def test_rise_test_sees_a_jump_that_the_trend_test_misses(count: int, place: float) -> None:
+    source = np.random.default_rng(12)
+    jump = 4.0 * (np.arange(count) > place * count)
+    seen = [rise_test(source.normal(size=count) + jump).p_value <= 0.05 for _ in range(20)]
+    assert sum(seen) >= 19
+    assert rise_test(source.normal(size=count) - jump).p_value > 0.5
 
 
 def test_trend_test_sees_a_rise_and_refuses_a_fall() -> None:
