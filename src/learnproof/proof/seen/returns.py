@@ -85,9 +85,10 @@ def _same_head(name: str, module: str) -> bool:
 def _fit(rollout: Rollout, y: Array, source: Mapping[int, float]) -> Fit | None:
     value = rollout.values_of(rollout.observation, source)
     next_value = _next_values(rollout, value, source)
-    inside = _inside(rollout, y)
-    spread = _spread(y)
     along = rollout.following
+    inside = _inside(rollout, y)
+    inside = inside[~rollout.ended[along[inside]]]  # where ends are read a step early, these rows know it
+    spread = _spread(y)
     fit = _solve(rollout.reward, y, next_value, along, inside, spread)
     if fit is None:
         return None
@@ -175,7 +176,12 @@ def _special_rows(
         "first": (used & after_an_end & ~rollout.ended, {"go on": goes_on, "stop": stops}),
         "cut": (
             used & rollout.truncated & ~rollout.terminated,
-            {"bootstrap": reward + gamma * final, "stop": stops, "go on": goes_on},
+            {
+                "bootstrap": reward + gamma * final,
+                "stop": stops,
+                "go on": goes_on,
+                "next start": reward + gamma * np.where(following >= 0, value[following], np.nan),
+            },
         ),
         "last": (
             last,

@@ -45,6 +45,8 @@ class Rollout:
     truncated: Array
     resets: Array
     """The step only brought the first observation of a new episode; its action was ignored."""
+    action: Array | None = field(repr=False)
+    """[rows, numbers] as the environment was given it."""
     silent: list[tuple[str, dict[int, float]]] = field(repr=False)
     """Modules that gave one number per row without a gradient: name, and observation -> that number."""
     losses: list[Loss] = field(repr=False)
@@ -119,6 +121,27 @@ class Rollout:
             seen[int(moment)] += 1
         return np.array(found, dtype=int)
 
+    def actions_scored(self, loss: Loss) -> tuple[int, int]:
+        """Of the loss's first log-probabilities of discrete actions: rows that are found here, and those among them whose action is
+        not the one that the environment was given. Actions may have other numbers there (a table of moves): what each scored
+        action mostly stands for is what it means."""
+        policy = loss.policies[0] if loss.policies else None
+        if policy is None or policy.action is None or self.action is None or self.action.shape[1] != 1:
+            return 0, 0
+        scored = policy.action.reshape(-1)
+        if scored.dtype.kind not in "iu" or len(scored) != len(policy.value):
+            return 0, 0
+        at = self.located(policy.rows) if policy.time is None else self.located_by_time(policy.time)
+        if len(at) != len(scored):
+            return 0, 0
+        known = at >= 0
+        taken = np.round(self.action[at[known], 0]).astype(np.int64)
+        others = 0
+        for action in np.unique(scored[known]):
+            given = taken[scored[known] == action]
+            others += len(given) - int(np.unique(given, return_counts=True)[1].max())
+        return int(known.sum()), others
+
     def values_of(self, identities: Array, source: Mapping[int, float]) -> Array:
         return np.array([source.get(int(identity), np.nan) for identity in identities.tolist()])
 
@@ -175,7 +198,8 @@ def read_rollouts(evidence: Evidence, by_cycle: Mapping[int, Sequence[Loss]]) ->
         silent = [
             heads for each in calls.get(cycle, []) for heads in _one_number_heads(each.event.modules, each.arrays, "m")
         ]
-        found.append(Rollout(cycle=cycle, **columns, silent=silent, losses=losses))
+        action = sample.arrays.get("action")
+        found.append(Rollout(cycle=cycle, **columns, action=action, silent=silent, losses=losses))
     return found
 
 
@@ -221,7 +245,8 @@ def read_short_rollouts(by_cycle: Mapping[int, Sequence[Loss]], known: set[int])
         columns: dict[str, Any] = {name: loss.arrays["t." + name] for name in COLUMNS}
         columns["reward"] = columns["reward"].astype(np.float64)
         silent = _one_number_heads(loss.event.silent, loss.arrays, "n")
-        found.append(Rollout(cycle=cycle, **columns, silent=silent, losses=list(losses)))
+        action = loss.arrays.get("t.action")
+        found.append(Rollout(cycle=cycle, **columns, action=action, silent=silent, losses=list(losses)))
     return found
 
 

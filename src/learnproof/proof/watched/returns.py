@@ -144,6 +144,12 @@ class ReturnsRecomputed(SeenCheck):
                 "Bootstrap from the value of the last observation where the episode was truncated; waive this check if the time "
                 "limit is a part of the task.",
             )
+        if n := rows("cut", "next start"):
+            return fail(
+                f"At {n} time limits the return is bootstrapped from the first observation of the next episode.",
+                "The observation that the environment shows after a reset is taken for the one at which the episode was cut.",
+                "Value the last observation of the cut episode: the one that step returned, or infos['final_obs'] of a vector.",
+            )
         if n := rows("cut", "go on"):
             return fail(
                 f"At {n} time limits the return goes on into the next episode.",

@@ -161,9 +161,23 @@ class SampledAsScored(SeenCheck):
     family = "mechanism-identity"
 
     def lacks(self, seen: Seen) -> str:
-        return "" if _surprises(seen)[2] else "no log-probabilities of discrete actions were seen beside their logits"
+        return (
+            ""
+            if _surprises(seen)[2] or _other_actions(seen)[0]
+            else "no log-probabilities of discrete actions were seen beside their logits"
+        )
 
     def look(self, seen: Seen) -> Finding:
+        scored, others = _other_actions(seen)
+        if scored >= ENOUGH_ROWS and others > OTHER_ACTIONS * scored:
+            return self.finding(
+                "fail",
+                f"In {others} of {scored} rows the loss scores another action than the one that the environment was given.",
+                {"rows": scored, "other_actions": others},
+                where="acting and scoring",
+                cause="A second sample is drawn for the log-probability, or stored actions are shifted against their observations.",
+                advice="Keep the action that was sampled, step the environment with it, and score exactly that one.",
+            )
         surprise, variance, rows, chances = _surprises(seen)
         z = surprise / np.sqrt(variance) if variance > 0 else 0.0
         figures = {"rows": rows, "surprise_per_row": surprise / max(rows, 1), "standard_errors": float(z)}
@@ -187,10 +201,17 @@ class SampledAsScored(SeenCheck):
         )
 
 
+OTHER_ACTIONS = 0.2
+"""Share of rows; a policy that has nearly made up its mind draws the same action twice."""
 ENOUGH_ROWS = 200
 ENOUGH_CHANCES = 20.0
 """Sum of p (1 - p): how many of the rows could well have gone another way; the normal law needs some."""
 FAR_OFF = 8.0
+
+
+def _other_actions(seen: Seen) -> tuple[int, int]:
+    counts = [rollout.actions_scored(loss) for rollout in seen.rollouts for loss in rollout.losses[:1]]
+    return sum(rows for rows, _ in counts), sum(others for _, others in counts)
 
 
 def _surprises(seen: Seen) -> tuple[float, float, int, float]:

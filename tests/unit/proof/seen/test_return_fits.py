@@ -38,6 +38,7 @@ def rollout(
         terminated=terminated.ravel(),
         truncated=truncated.ravel(),
         resets=np.zeros(STEPS * COPIES, bool),
+        action=None,
         silent=[("critic/1", known)],
         losses=[],
     )
@@ -59,11 +60,15 @@ def returns(made: Rollout, reward, value, final_value, convention: str, scale: f
             stop = np.zeros(COPIES, bool)
         if convention == "shifted":
             stop = ended[t - 1] if t else np.zeros(COPIES, bool)
+        if convention == "early":
+            stop = ended[t + 1] if t + 1 < STEPS else np.zeros(COPIES, bool)
         if convention == "cut crossing":
             stop = terminated[t]
         future = np.where(stop, 0.0, following[t])
         if convention in ("right", "no last value", "wrong last value"):
             future = np.where(truncated[t], final_value[t], future)
+        if convention == "next start":
+            future = np.where(terminated[t], 0.0, following[t])
         delta = scale * reward[t] + GAMMA * future - value[t]
         advantage[t] = delta + GAMMA * LAMBDA * np.where(stop, 0.0, advantage[t + 1])
     return (advantage[:-1] + value[:-1]).astype(np.float32).astype(np.float64)
@@ -99,6 +104,8 @@ def test_a_right_definition_is_found_to_rounding(seed):
     [
         ("crossing", "terminal", "go on"),
         ("shifted", "first", "stop"),
+        ("early", "before", "stop"),
+        ("next start", "cut", "next start"),
         ("cut as terminal", "cut", "stop"),
         ("cut crossing", "cut", "go on"),
         ("no last value", "last", "nothing"),
@@ -172,3 +179,14 @@ def test_one_return_for_all_steps_and_reversed_returns_are_named():
     for t in range(STEPS):
         past[t] = reward[t] + (0.95 * past[t - 1] if t else 0.0)
     assert fit_weights(made, past.ravel()).form == "against time"  # type: ignore[union-attr]
+
+
+def test_rows_of_acting_calls_are_found_by_their_time():
+    made, *_ = rollout(3)
+    times = np.repeat(np.arange(made.time.min() - 1, made.time.max()), COPIES)
+    assert made.located_by_time(times).tolist() == list(range(len(made.time)))
+    apart, *_ = rollout(3)
+    apart.stream, apart.copy = apart.copy.copy(), np.zeros_like(apart.copy)
+    apart.time = 1 + np.arange(len(apart.time))
+    steps = np.repeat(np.arange(0, len(apart.time), COPIES), COPIES)
+    assert apart.located_by_time(steps).tolist() == list(range(len(apart.time)))
