@@ -2,7 +2,7 @@
 
 This package runs in a stranger's process, beside whatever torch, NumPy and Gymnasium are installed there (or are not). It
 imports the standard library and what it finds, and nothing else of learnproof; it is loaded by path, so that learnproof
-need not be installed there. It is written for Python 3.9 and later, and tried on 3.11 with torch 2.13.
+need not be installed there. It is written for Python 3.9 and later, and tried on 3.11 with torch 2.4.1, 2.13.0 and 2.15.0.
 
 Three rules hold everywhere:
 
