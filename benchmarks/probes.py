@@ -86,6 +86,20 @@ class Changed(gym.Wrapper[Any, Any, Any, Any]):
         return (*self.change(seen, reward, ended, cut), info)
 
 
+class Endless(gym.Wrapper[Any, Any, Any, Any]):
+    """Ends are kept from the learner: one episode runs on into the next."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        seen, reward, ended, cut, info = self.env.step(action)
+        if ended or cut:
+            seen, info = self.env.reset()
+        return seen, reward, False, False, info
+
+
+def endless(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
+    return sb3_ppo(lambda: Endless(make_env()), steps, seed, gamma)
+
+
 def changed(change: Callable[..., tuple[Any, Any, bool, bool]]) -> Callable[..., Any]:
     def train(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
         return sb3_ppo(lambda: Changed(make_env(), change), steps, seed, gamma)
@@ -123,7 +137,7 @@ SABOTAGED: dict[str, tuple[str, Callable[..., Any]]] = {
     "delayed_credit": ("gamma 0", discounted_by(0.0)),
     "discounting": ("gamma 1", discounted_by(1.0)),
     "time_limit": ("limit as end", changed(lambda seen, reward, ended, cut: (seen, reward, ended or cut, False))),
-    "terminal": ("end as limit", changed(lambda seen, reward, ended, cut: (seen, reward, False, ended or cut))),
+    "terminal": ("ends kept from it", endless),
     "agents": ("gamma 0", discounted_by(0.0)),
     "stochastic": ("reward's sign", changed(lambda seen, reward, ended, cut: (seen, np.sign(reward), ended, cut))),
 }
