@@ -19,6 +19,7 @@ How it sees, from the cheapest:
     loading.py        modules that are loaded with their own tensors
     environments.py   every step of the outermost environment: returns, lengths, ends; transitions.py remembers them
     backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates, keeping.py writes it down
+    aliases.py        observations that the script rescales, called by what the environment returned
     written.py        networks and log-probabilities without modules and distributions, read from the graph
     calls.py          calls of modules and distributions, only while a window is open
     baselines.py      without an environment: tensors whose mean was taken, for one of them holds the rewards

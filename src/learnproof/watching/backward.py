@@ -154,7 +154,7 @@ class Backward:
         session = self.session
         found = []
         for each in written.log_probs(session.torch, reading.nodes, SCORES_PER_LOSS):
-            entry = None if each.rows is None else Entry(each.rows, session.widths)
+            entry = None if each.rows is None else Entry(each.rows, session.widths, session.aliases)
             kind = "log_softmax" if each.sign > 0 else "cross_entropy"
             score = Score(kind, "log_prob", entry, each.action, each.value, None, session.env_steps, session.updates)
             score.node, score.shape = each.node, each.shape

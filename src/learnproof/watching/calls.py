@@ -49,9 +49,10 @@ class Entry:
     """An input from outside; its rows are identified once, when somebody asks. Of an observation with an action behind it, as
     critics are given them, the observation counts: `widths` are those of both."""
 
-    def __init__(self, value: Any, widths: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, value: Any, widths: tuple[int, int] = (0, 0), aliases: Any = None) -> None:
         self.value = value
         self.widths = widths
+        self.aliases = aliases
         self.rows_: Any = None
 
     def rows(self, numpy: Any) -> Any:
@@ -61,6 +62,8 @@ class Entry:
             if flat is not None and self.widths[1] and flat.shape[1] == sum(self.widths):
                 flat = flat[:, : self.widths[0]]
             self.rows_ = numpy.zeros(0, numpy.uint64) if flat is None else identities(numpy, flat)
+            if flat is not None and self.aliases is not None and self.aliases.known:
+                self.rows_ = self.aliases.translated(numpy, flat, self.rows_)
             self.value = None
         return self.rows_
 
@@ -287,7 +290,7 @@ class Calls:
         if known is not None and known[0]() is tensor:
             self.entry = known[1]
         else:
-            self.entry = Entry(tensor.detach(), self.session.widths)
+            self.entry = Entry(tensor.detach(), self.session.widths, self.session.aliases)
 
     @reading("calls")
     def called(self, module: Any, arguments: Any, answer: Any, depth: int) -> None:
@@ -315,11 +318,23 @@ class Calls:
                 self._keep_graded(Call(module, entry, given, output.detach(), node, session.env_steps, session.updates))
         elif self.silent_bytes < SILENT_BYTES:
             kept = output.detach().float().cpu().numpy().copy()
+            if depth == 0 and not session.aliases.done:
+                self._meet(entry)
             entry.rows(session.numpy)
             self.silent.append(Call(module, entry, None, kept, None, session.env_steps, session.updates))
             self.silent_bytes += kept.nbytes + 200
         else:
             self.silent_dropped += 1
+
+    def _meet(self, entry: Entry) -> None:
+        """A network acts: is it given what the environment returned?"""
+        environments = self.session.senses.get("environments")
+        current = None if environments is None else environments.current
+        if current is None or entry.value is None or entry.value.dim() < 2 or len(entry.value) != len(current):
+            return
+        given = flat_rows(self.session.numpy, entry.value, len(current))
+        if given is not None:
+            self.session.aliases.meet(self.session.numpy, current, given)
 
     def _keep_graded(self, call: Call) -> None:
         self.graded.append(call)

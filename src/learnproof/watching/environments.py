@@ -18,6 +18,7 @@ import threading
 import weakref
 from typing import Any
 
+from .aliases import WIDEST
 from .forms import in_the_form_of
 from .glances import asked, is_a
 from .identity import flat_rows, identities
@@ -80,6 +81,8 @@ class Stream:
         self.next_step_autoreset = False
         self.last_rows: Any = None
         """Identities of the observations that the script holds now, while transitions are kept."""
+        self.last_flat: Any = None
+        """Those observations as rows, as long as they may be rescaled (aliases.py)."""
         self.last_observation: Any = None
         """The observation itself, until the next step or the environment's end: a window may begin with it."""
         self.longest = 0
@@ -103,6 +106,8 @@ class Environments:
         self.met_so_far = 0
         self.episodes = 0
         self.transitions: Transitions | None = None
+        self.current: Any = None
+        """What an environment returned last, as rows; None where that is not needed."""
         self.window_start = 0
         self.stepped_classes: dict[type, bool] = {}
         self.future: list[tuple[Any, Any]] = []
@@ -212,6 +217,7 @@ class Environments:
             stream.returns[copy], stream.lengths[copy], stream.ended[copy] = 0.0, 0, False
         stream.last_observation = answer[0] if is_a(answer, tuple) and len(answer) == 2 else answer
         stream.last_rows = self._rows(stream.last_observation, stream) if self._keeping() else None
+        stream.last_flat = self.current if stream.last_rows is not None else None
 
     @sense("environments")
     def stepped(self, environment: Any, action: Any, answer: Any) -> None:
@@ -236,7 +242,7 @@ class Environments:
         if self._keeping():
             self._keep(stream, observation, action, reward, terminated, truncated, info, resets)
         else:
-            stream.last_rows = None
+            stream.last_rows = stream.last_flat = self.current = None
 
     @reading("environments")
     def _arrays(self, *values: Any) -> list[Any]:
@@ -287,9 +293,16 @@ class Environments:
         stream = self._stream(environment)
         if stream.last_rows is None and stream.last_observation is not None and self._keeping():
             stream.last_rows = self._rows(stream.last_observation, stream)
+            stream.last_flat = self.current
 
     def _rows(self, observation: Any, stream: Stream) -> Any:
         rows = flat_rows(self.session.numpy, observation, stream.copies if stream.vector else None)
+        wanted = (
+            rows is not None
+            and rows.shape[1] <= WIDEST
+            and (not self.session.aliases.done or self.session.aliases.known)
+        )
+        self.current = rows.copy() if wanted else None
         return None if rows is None else identities(self.session.numpy, rows)
 
     @reading("transitions")
@@ -305,12 +318,14 @@ class Environments:
         resets: list[bool] | None,
     ) -> None:
         numpy = self.session.numpy
+        acted_on = stream.last_flat
         now = self._rows(observation, stream)
-        before, stream.last_rows = stream.last_rows, now
+        before, stream.last_rows, stream.last_flat = stream.last_rows, now, self.current
         if before is None or now is None:
             return
         if self.transitions is None:
             self.transitions = Transitions(numpy)
+        self._alias(numpy, acted_on, before)
         rows = stream.copies
         width = flat_rows(numpy, action, rows if stream.vector else None)
         if not self.session.widths[0]:
@@ -331,6 +346,21 @@ class Environments:
         )
         if self.session.window and "playing" in self.session.senses:
             self.session.senses["playing"].acted(stream, before, width)
+
+    def _alias(self, numpy: Any, flat: Any, names: Any) -> None:
+        """Observations are kept until it is known whether the script rescales them; from then on they are named or let go."""
+        aliases, transitions = self.session.aliases, self.transitions
+        if flat is None or transitions is None or flat.shape[1] > WIDEST:
+            return
+        if not aliases.done:
+            transitions.keep_raw(numpy, flat)
+            return
+        if transitions.raw is not None:
+            if aliases.known:
+                aliases.add(numpy, *transitions.kept_raw())
+            transitions.raw = None
+        if aliases.known:
+            aliases.add(numpy, flat, names)
 
     def _final(self, numpy: Any, info: Any, stream: Stream) -> Any:
         """Identities of the true last observations that an autoreset hid, 0 where there is none."""

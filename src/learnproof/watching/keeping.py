@@ -132,7 +132,9 @@ class Keeping:
         if constant.partner is not None:
             arrays[f"k{index}.partner"] = as_array(constant.partner)
         if constant.inputs is not None:
-            arrays[f"k{index}.rows"] = Entry(constant.inputs, self.session.widths).rows(self.session.numpy)
+            arrays[f"k{index}.rows"] = Entry(constant.inputs, self.session.widths, self.session.aliases).rows(
+                self.session.numpy
+            )
         arrays[f"k{index}.gradient"] = as_array(pending.gradients.get(f"k{index}"))
         return {
             "role": constant.role,

@@ -5,7 +5,7 @@
     @reading("graph")             the same for one that reads tensors: nobody who counts what torch does counts it
     session.cycle_begins()        environment steps have begun after updates: the moment to open or close a window
 
-What is kept in memory, at most: 65,536 transitions of about 100 bytes (transitions.py), the calls of one window up to
+What is kept in memory, at most: 65,536 transitions of about 100 bytes and their observations up to 16 MB (transitions.py), the calls of one window up to
 64 MB (calls.py), two copies of sampled weights up to 16 MB each (optimizers.py), eight numbers per following network.
 """
 
@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .aliases import Aliases
 from .names import Names
 from .plan import LONG_CYCLE_STEPS, UPDATES_PER_WINDOW, Plan
 from .writer import FORM, Writer
@@ -81,6 +82,7 @@ class Session:
         self.window_doors: list[Any] = []
         """Things with open_window and close_window: the dear senses."""
         self.senses: dict[str, Any] = {}
+        self.aliases = Aliases()
 
     # ------------------------------------------------------------------ saying
 

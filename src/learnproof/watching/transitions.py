@@ -32,12 +32,28 @@ class Transitions:
             "resets": numpy.zeros(TRANSITIONS_KEPT, bool),
             "action": numpy.zeros((TRANSITIONS_KEPT, ACTION_WIDTH), numpy.float32),
         }
+        self.raw: Any = None
+        """Observations themselves, as long as it is not known whether the script rescales them (aliases.py)."""
         self.places: dict[int, int] = {}
         """identity of an observation -> number of the last transition from it."""
         self.repeated = 0
         self.pairs: dict[tuple[int, int], int] = {}
         """(observation, next observation) -> number of the last such transition, or -1 where they did not end alike."""
         self.action_width = 0
+
+    def keep_raw(self, numpy: Any, flat: Any) -> None:
+        """Of the transitions that are added next."""
+        if self.raw is None:
+            self.raw = numpy.zeros((TRANSITIONS_KEPT, flat.shape[1]), numpy.float32)
+        start = self.count % TRANSITIONS_KEPT
+        rows = min(len(flat), TRANSITIONS_KEPT - start)
+        if flat.shape[1] == self.raw.shape[1]:
+            self.raw[start : start + rows] = flat[:rows]
+
+    def kept_raw(self) -> tuple[Any, Any]:
+        """All of them with their identities."""
+        count = min(self.count, TRANSITIONS_KEPT)
+        return self.raw[:count], self.columns["observation"][:count]
 
     def add(self, rows: int, **values: Any) -> None:
         start = self.count % TRANSITIONS_KEPT

@@ -1,0 +1,90 @@
+"""Observations that a script rescales before its networks see them: the scale is learnt, and rows are called by what the
+environment returned.
+
+While a window is open, what a network is given when it acts stands beside what the environment has just returned. If one is the
+other, number by number times a factor plus a shift that stay the same, a row of a training batch is turned back, rounded to a
+grid, and looked up among the observations of the last transitions. A scale that changes with time (a running mean) is not of
+that kind, and such rows keep their own names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .identity import identities
+
+WIDEST = 64
+"""Numbers of an observation up to which the last 65,536 of them are kept for this (16 MB)."""
+PAIRS = 24
+EQUAL = 8
+"""Acting calls that were given the observation as it was, after which nothing is looked for any more."""
+EXACT = 1e-5
+GRID = 4_096.0
+"""Steps of the grid within the spread of a number: far above the rounding of float32, far below what tells observations apart."""
+
+
+class Aliases:
+    def __init__(self) -> None:
+        self.given: list[Any] = []
+        self.returned: list[Any] = []
+        self.equal = 0
+        self.done = False
+        self.factor: Any = None
+        self.shift: Any = None
+        self.step: Any = None
+        self.names: dict[int, int] = {}
+        """Identity of an observation's place on the grid -> its own identity."""
+
+    @property
+    def known(self) -> bool:
+        return self.factor is not None
+
+    def meet(self, numpy: Any, returned: Any, given: Any) -> None:
+        """Rows that the environment returned last, and rows that a network is given now."""
+        if self.done or returned.shape != given.shape or returned.shape[1] > WIDEST:
+            return
+        if numpy.array_equal(returned, given):
+            self.equal += 1
+            self.done = self.equal >= EQUAL and not self.given
+            return
+        self.given.append(given[0].copy())
+        self.returned.append(returned[0].copy())
+        if len(self.given) >= PAIRS:
+            self._learn(numpy)
+
+    def _learn(self, numpy: Any) -> None:
+        self.done = True
+        given, returned = numpy.stack(self.given).astype(float), numpy.stack(self.returned).astype(float)
+        self.given, self.returned = [], []
+        centred = returned - returned.mean(axis=0)
+        power = (centred**2).sum(axis=0)
+        moving = power > 1e-12
+        if not moving.any():
+            return
+        factor = numpy.where(moving, (centred * given).sum(axis=0) / numpy.where(moving, power, 1.0), 1.0)
+        shift = given.mean(axis=0) - factor * returned.mean(axis=0)
+        off = numpy.abs(returned * factor + shift - given).max(axis=0)
+        if (off > EXACT * (numpy.abs(given).max(axis=0) + 1e-3)).any() or (numpy.abs(factor) < 1e-9).any():
+            return
+        self.factor, self.shift = factor, shift
+        spread = numpy.maximum(returned.std(axis=0), 1e-6 + 1e-4 * numpy.abs(returned).max(axis=0))
+        self.step = spread * 8 / GRID
+
+    def add(self, numpy: Any, rows: Any, names: Any) -> None:
+        """Observations as the environment returned them, with their identities."""
+        for place, name in zip(self._places(numpy, rows).tolist(), names.tolist()):
+            self.names[place] = name
+        if len(self.names) > 4 * 65_536:
+            self.names = dict(list(self.names.items())[-2 * 65_536 :])
+
+    def translated(self, numpy: Any, rows: Any, names: Any) -> Any:
+        """Identities of rows that a network was given, by what the environment returned where that is known."""
+        if rows.shape[1] != len(self.factor):
+            return names
+        back = (rows - self.shift) / self.factor
+        places = self._places(numpy, back)
+        found = [self.names.get(place, name) for place, name in zip(places.tolist(), names.tolist())]
+        return numpy.array(found, numpy.uint64)
+
+    def _places(self, numpy: Any, rows: Any) -> Any:
+        return identities(numpy, numpy.round(rows / self.step).astype(numpy.float32))

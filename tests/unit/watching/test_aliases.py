@@ -1,0 +1,63 @@
+"""Rows that a script rescaled are called by what the environment returned; what is not a fixed scale is left alone."""
+
+import numpy as np
+import pytest
+
+from learnproof.watching.aliases import EQUAL, PAIRS, Aliases
+from learnproof.watching.identity import identities
+
+
+def observations(seed: int, count: int = 2_000) -> np.ndarray:
+    source = np.random.default_rng(seed)
+    return (source.normal(size=(count, 3)) * np.array([1.0, 0.2, 8.0])).astype(np.float32)
+
+
+def met(returned: np.ndarray, given: np.ndarray) -> Aliases:
+    aliases = Aliases()
+    for one, other in zip(returned[:PAIRS], given[:PAIRS], strict=True):
+        aliases.meet(np, one[None], other[None])
+    return aliases
+
+
+@pytest.mark.parametrize(
+    "rescaled",
+    [
+        lambda x: x * np.array([1, 1, 0.125], np.float32),
+        lambda x: x / np.float32(255.0),
+        lambda x: (x - np.array([0.1, -0.3, 2.0], np.float32)) / np.array([1.5, 0.2, 7.7], np.float32),
+    ],
+)
+def test_a_fixed_scale_is_seen_through(rescaled) -> None:
+    returned = observations(0)
+    given = rescaled(returned)
+    aliases = met(returned, given)
+    assert aliases.known
+    names = identities(np, returned)
+    aliases.add(np, returned, names)
+    found = aliases.translated(np, given, identities(np, given))
+    assert (found == names).mean() > 0.98
+
+
+def test_observations_given_as_they_are_end_the_search() -> None:
+    returned = observations(1)
+    aliases = met(returned, returned)
+    assert aliases.equal == EQUAL
+    assert aliases.done
+    assert not aliases.known
+
+
+def test_what_is_no_fixed_scale_is_left_alone() -> None:
+    returned = observations(2)
+    drifting = returned / np.linspace(1, 2, len(returned), dtype=np.float32)[:, None] ** 8
+    assert met(returned, np.tanh(returned)).done
+    assert not met(returned, np.tanh(returned)).known
+    assert not met(returned, returned[:, ::-1] * 2).known
+    assert not met(returned[:: len(returned) // PAIRS], drifting[:: len(returned) // PAIRS]).known
+
+
+def test_rows_of_another_width_keep_their_names() -> None:
+    returned = observations(3)
+    aliases = met(returned, returned * np.float32(0.5))
+    wider = np.hstack([returned, returned])
+    names = identities(np, wider)
+    assert (aliases.translated(np, wider, names) == names).all()
