@@ -35,6 +35,7 @@ MOST_INNER = 0.8
 """Share of the inner rows that a definition must explain; ends written to the wrong rows spoil a few of them."""
 MIN_ROWS = 8
 WRONG_SQUASH = "tanh of the squashed action"
+WRONG_SIGN = "tanh with the wrong sign"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def _explain(loss: Loss, regression: Regression, only: set[tuple[str, str]] | No
     explanations = []
     best = np.inf
     for future, networks, numbers, soft, columns in _futures(loss, regression.target.size):
-        if only is not None and (future, soft) not in only:
+        if only is not None and not {(future, soft), (future, WRONG_SIGN)} & only:
             continue
         ahead = np.stack([numbers[rows], *(column[rows] for column in columns)], axis=1)
         solved = _solve(np.concatenate([reward[:, None], ahead], axis=1), y, ~(terminated | cut), spread)
@@ -114,7 +115,7 @@ def _explain(loss: Loss, regression: Regression, only: set[tuple[str, str]] | No
             Explanation(
                 future=future,
                 networks=networks,
-                soft=soft,
+                soft=_signed_correction(soft, answer),
                 reward_scale=float(answer[0]),
                 gamma=float(answer[1]),
                 temperature=-float(answer[2] / answer[1]) if columns and abs(answer[1]) > 1e-6 else 0.0,
@@ -137,6 +138,13 @@ def _explain(loss: Loss, regression: Regression, only: set[tuple[str, str]] | No
         next_rows_reset=_read_from_reset(loss, rows),
         other_actions=_other_actions(loss, rows, regression),
     )
+
+
+def _signed_correction(soft: str, answer: Array) -> str:
+    """log p of a squashed action is log p before it less the correction: in the target they have opposite signs."""
+    if soft not in ("tanh", "guarded tanh") or len(answer) < 4 or abs(answer[2]) < 1e-6:
+        return soft
+    return WRONG_SIGN if abs(answer[3] / answer[2] - 1) < 0.1 else soft
 
 
 def _simplest(found: list[Explanation]) -> list[Explanation]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Seen
-from ..seen.bootstrap import WRONG_SQUASH, Bootstrapped, explain
+from ..seen.bootstrap import WRONG_SIGN, WRONG_SQUASH, Bootstrapped, explain
 from .base import ENOUGH, FEW_ROWS, Fail, SeenCheck, some
 from .lineage import targets as target_networks
 
@@ -135,6 +135,12 @@ class BootstrapRecomputed(SeenCheck):
                 "The correction of the squashed action's log-probability is that of an action squashed twice.",
                 "tanh is applied again to the action inside of log(1 - tanh(x)^2).",
                 "Use log(1 - action^2 + 1e-6) with the squashed action, or the value before squashing inside tanh.",
+            )
+        if sum(bool(each) and each <= {WRONG_SIGN, WRONG_SQUASH} for each in squashes) > 0.8 * len(matched):
+            return fail(
+                "The correction of the squashed action's log-probability is added where it must be subtracted.",
+                "log p(action) = log p(before tanh) - sum log(1 - tanh(x)^2), and the minus is missing.",
+                "Subtract the correction.",
             )
         wrong = self._wrong_networks(seen, matched, common, fail)
         if wrong is not None:
