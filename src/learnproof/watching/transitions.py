@@ -109,4 +109,17 @@ class Transitions:
         at = numbers % TRANSITIONS_KEPT
         taken = {name: column[at] for name, column in self.columns.items()}
         taken["action"] = taken["action"][:, : max(1, self.action_width)].copy()
+        taken["reward_before"] = self._neighbours_reward(numbers, -1)
+        taken["reward_after"] = self._neighbours_reward(numbers, 1)
         return taken
+
+    def _neighbours_reward(self, numbers: Any, way: int) -> Any:
+        """Rewards of the same copy's step before or after each of these; 0 where it is not kept."""
+        columns = self.columns
+        at = numbers % TRANSITIONS_KEPT
+        beside = numbers + way * (int(columns["copy"].max()) + 1)
+        place = beside % TRANSITIONS_KEPT
+        known = (beside >= max(0, self.count - TRANSITIONS_KEPT)) & (beside < self.count)
+        for name in ("stream", "copy"):
+            known &= columns[name][place] == columns[name][at]
+        return columns["reward"][place] * known

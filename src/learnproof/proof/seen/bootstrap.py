@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -71,6 +71,8 @@ class Bootstrapped:
     """Error of y = c r: small where nothing of the future is in the target."""
     next_rows_reset: int
     """Cut rows whose future was read from the first observation of the next episode."""
+    shifted: str
+    """"before" or "after" where the reward of that step explains the target and the step's own does not."""
     other_actions: int
     """Rows in which the loss looks at another action than the one that was taken."""
 
@@ -80,16 +82,24 @@ def explain(loss: Loss, regression: Regression, likely: set[tuple[str, str]]) ->
     found = _explain(loss, regression, likely) if likely else None
     if found is None or not found.explanations:
         found = _explain(loss, regression, None)
+    if found is not None and not found.explanations:
+        for way in ("before", "after"):
+            if "t.reward_" + way in loss.arrays and float(np.ptp(loss.arrays["t.reward"])) > 0:
+                other = _explain(loss, regression, None, "reward_" + way)
+                if other is not None and other.explanations:
+                    return replace(found, shifted=way)
     return found
 
 
-def _explain(loss: Loss, regression: Regression, only: set[tuple[str, str]] | None) -> Bootstrapped | None:
+def _explain(
+    loss: Loss, regression: Regression, only: set[tuple[str, str]] | None, rewards: str = "reward"
+) -> Bootstrapped | None:
     arrays = loss.arrays
     rows = arrays.get("t.row")
     if rows is None or len(rows) < MIN_ROWS or regression.target.size <= int(rows.max()):
         return None
     y = regression.target[rows]
-    reward = arrays["t.reward"].astype(np.float64)
+    reward = arrays["t." + rewards].astype(np.float64)
     terminated = arrays["t.terminated"]
     cut = arrays["t.truncated"] & ~terminated
     spread = max(float(y.std()), 1e-3 * float(np.abs(y).max()), 1e-6)
@@ -136,6 +146,7 @@ def _explain(loss: Loss, regression: Regression, only: set[tuple[str, str]] | No
         rows=len(rows),
         reward_only=np.inf if alone is None else alone[1],
         next_rows_reset=_read_from_reset(loss, rows),
+        shifted="",
         other_actions=_other_actions(loss, rows, regression),
     )
 

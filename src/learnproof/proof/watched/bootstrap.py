@@ -48,6 +48,17 @@ class BootstrapRecomputed(SeenCheck):
                 "The targets are rewards alone (see credit_reaches_on).",
                 {**figures, "reward_only": len(alone)},
             )
+        shifted = Counter(each.shifted for each in found if each.shifted)
+        if shifted and shifted.most_common(1)[0][1] >= max(ENOUGH, len(found) / 2):
+            way, count = shifted.most_common(1)[0]
+            return self.finding(
+                "fail",
+                f"{count} of {len(found)} targets are explained by the reward of the step {way} and not by the step's own.",
+                {**figures, "reward_of_the_step": way},
+                where="the memory's rewards",
+                cause="Rewards are stored beside the wrong transition: one slot early or late.",
+                advice="Store the reward that came with next_obs beside obs, action and next_obs.",
+            )
         if len(matched) < max(ENOUGH, len(found) / 2):
             return self.finding(
                 "undecided",
