@@ -77,12 +77,15 @@ class Bootstrapped:
     """Rows in which the loss looks at another action than the one that was taken."""
 
 
-def explain(loss: Loss, regression: Regression, likely: set[tuple[str, str]]) -> Bootstrapped | None:
-    """`likely` are pairs (future, soft) that explained other targets of the run: if one does, no others are tried."""
+def explain(
+    loss: Loss, regression: Regression, likely: set[tuple[str, str]], try_shifts: bool = True
+) -> Bootstrapped | None:
+    """`likely` are pairs (future, soft) that explained other targets of the run: if one does, no others are tried. `try_shifts`:
+    where nothing explains it, also by the reward of the step before or after."""
     found = _explain(loss, regression, likely) if likely else None
     if found is None or not found.explanations:
         found = _explain(loss, regression, None)
-    if found is not None and not found.explanations:
+    if found is not None and not found.explanations and try_shifts:
         for way in ("before", "after"):
             if "t.reward_" + way in loss.arrays and float(np.ptp(loss.arrays["t.reward"])) > 0:
                 other = _explain(loss, regression, None, "reward_" + way)

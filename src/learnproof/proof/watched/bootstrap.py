@@ -18,6 +18,8 @@ from .lineage import targets as target_networks
 
 BOOTSTRAPS_READ = 96
 """Regressions that are explained, spread over the run."""
+TRIED_IN_VAIN = 12
+"""Targets that nothing explains, after which shifted rewards are no longer tried: each trial costs as much as an explanation."""
 NO_CREDIT = 0.05
 """A discount below this gives an action no credit for what comes after."""
 
@@ -228,7 +230,8 @@ def bootstraps(seen: Seen) -> list[Bootstrapped]:
         likely: set[tuple[str, str]] = set()
         for loss in losses[::step]:
             for regression in loss.regressions:
-                found = explain(loss, regression, likely)
+                in_vain = sum(not each.explanations and not each.shifted for each in known)
+                found = explain(loss, regression, likely, in_vain < TRIED_IN_VAIN)
                 if found is not None:
                     known.append(found)
                     likely |= {(e.future, e.soft) for e in found.explanations}
