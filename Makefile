@@ -30,7 +30,7 @@ fast: setup
 	$(BIN)/pytest -n 2 -m 'not slow'
 
 test: lint fast
-	$(BIN)/pytest -n 2 -m 'slow and not thorough'
+	$(BIN)/pytest -n 2 -m 'slow and not thorough' --durations 12
 
 thorough: setup
 	$(BIN)/pytest -n 2 -m thorough

@@ -35,7 +35,10 @@ def climb(rung: str, folder: Path, wrap: Callable[[Any], Any] = lambda env: env)
     return next(climb_ladder(train, rungs=ladder([rung]), seeds=1))
 
 
-@pytest.mark.parametrize("rung", ["delayed_reward", "time_limit", "terminal"])
+@pytest.mark.parametrize(
+    "rung",
+    ["time_limit", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("delayed_reward", "terminal"))],
+)
 def test_ppo_climbs(rung: str, tmp_path: Path) -> None:
     done = climb(rung, tmp_path)
     assert done.status == "climbed", done.finding

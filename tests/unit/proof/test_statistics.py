@@ -210,7 +210,7 @@ def test_trend_test_is_not_fooled_by_neighbours_that_resemble_each_other(count: 
 @pytest.mark.parametrize(("count", "memory"), [(30, 0.0), (30, 0.4), (100, 0.5), (300, 0.9), (1_000, 0.9)])
 def test_rise_test_is_not_fooled_by_neighbours_that_resemble_each_other(count: int, memory: float) -> None:
     source = np.random.default_rng(11)
-    trials = 400
+    trials = 200
     hits = sum(rise_test(autocorrelated(source, count, memory)).p_value <= 0.05 for _ in range(trials))
     assert hits <= 0.05 * trials + 3 * (0.05 * 0.95 * trials) ** 0.5
 
