@@ -8,6 +8,7 @@ import sys
 import pytest
 import watched_runs
 
+import learnproof
 from learnproof.proof.verdict import Verdict, judge
 
 pytestmark = pytest.mark.slow
@@ -69,3 +70,8 @@ def test_a_proof_beats_its_placebos(tmp_path):
         ("frozen", "beaten"),
         ("shuffled", "beaten"),
     ]
+    again = learnproof.verify(out)
+    assert [control["status"] for control in again.controls] == ["beaten", "beaten"]
+    for name in ("frozen", "shuffled"):
+        (out / f"placebo-{name}" / "evidence.jsonl").unlink()
+    assert learnproof.verify(out).verdict == "unproven"

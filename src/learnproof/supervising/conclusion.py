@@ -13,12 +13,13 @@ from typing import Literal
 
 from ..evidence import Evidence, NotSeen, RunStarted
 from ..evidence.watched import OptimizerStep
-from ..proof.controls import Control, with_controls
+from ..proof.controls import with_controls
 from ..proof.verdict import Verdict, judge
 from ..runs.about import describe_run
 from ..runs.atomic import write_file
 from ..runs.folder import RunFolder, fresh_path
 from ..runs.redaction import redact_arguments
+from .controls import read_controls
 
 RUNS = Path("runs")
 Profile = Literal["default", "classic"]
@@ -39,11 +40,11 @@ def judge_watched(
     reason: str = "",
     profile: Profile | None = None,
     report: bool = True,
-    controls: Sequence[Control] = (),
 ) -> Verdict:
     """Judge what was seen, and write verdict.json and, where a report is wanted, learning_progress.png and report.html."""
     evidence = read_watched(folder, reason)
     verdict = judge(evidence, None, waive=waive, profile=profile or "default")
+    controls = read_controls(folder, evidence, verdict.error_rate)
     if controls:
         verdict = with_controls(verdict, controls)
     parts = sorted(folder.path.glob("evidence*.jsonl"))

@@ -1,7 +1,7 @@
 """`learnproof watch --placebo`: the command twice more, with learning made impossible, each in a folder of its own.
 
 The script runs as it did, in the same working folder and with the same arguments; what it writes to files it writes again.
-Its output goes to files beside the evidence.
+Its output goes to files beside the evidence. Whoever judges the run later reads the controls from disk again.
 """
 
 from __future__ import annotations
@@ -20,26 +20,38 @@ from ..seeding import generator
 ASKED = "LEARNPROOF_WATCH_PLACEBO"
 
 
-def run_controls(
-    command: Sequence[str],
-    folder: RunFolder,
-    environment: Callable[[Path], dict[str, str]],
-    error_rate: float,
-    say: Callable[[str], None] = lambda words: print(words, file=sys.stderr, flush=True),
-) -> list[Control]:
-    real = Evidence.read(folder.path)
-    controls = []
+def run_controls(command: Sequence[str], folder: RunFolder, environment: Callable[[Path], dict[str, str]]) -> None:
+    """Ctrl-C ends them; those that did not come to their end are then not compared, and nothing is proven without them."""
+    for name in MEANINGS:
+        _place(folder, name).mkdir(exist_ok=True)
     for name, meaning in MEANINGS.items():
-        place = folder.path / f"placebo-{name}"
-        place.mkdir(exist_ok=True)
-        say(f"learnproof: control {name}: {meaning}")
-        asked = {**environment(place), ASKED: name}
-        with open(place / "output.txt", "wb") as output:
-            code = subprocess.run(command, env=asked, stdin=subprocess.DEVNULL, stdout=output, stderr=output).returncode
-        if code != 0:
-            say(f"learnproof: control {name} ended with {code}; its output is in {place / 'output.txt'}")
-        controls.append(compare_with_control(real, _read(place), name, error_rate, generator(0, "control", name)))
-    return controls
+        place = _place(folder, name)
+        _say(f"control {name}: {meaning}")
+        try:
+            with open(place / "output.txt", "wb") as output:
+                asked = {**environment(place), ASKED: name}
+                done = subprocess.run(command, env=asked, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        except KeyboardInterrupt:
+            _say(f"control {name} was interrupted; the controls are left as they are")
+            return
+        except OSError as error:
+            _say(f"control {name} could not be run: {error.strerror or error}")
+            continue
+        if done.returncode != 0:
+            _say(f"control {name} ended with {done.returncode}; its output is in {place / 'output.txt'}")
+
+
+def read_controls(folder: RunFolder, real: Evidence, error_rate: float) -> list[Control]:
+    """Of the controls that were asked for, what became of each; empty where none were."""
+    return [
+        compare_with_control(real, _read(_place(folder, name)), name, error_rate, generator(0, "control", name))
+        for name in MEANINGS
+        if _place(folder, name).is_dir()
+    ]
+
+
+def _place(folder: RunFolder, name: str) -> Path:
+    return folder.path / f"placebo-{name}"
 
 
 def _read(place: Path) -> Evidence | None:
@@ -47,3 +59,7 @@ def _read(place: Path) -> Evidence | None:
         return Evidence.read(place)
     except (LearnproofError, OSError):
         return None
+
+
+def _say(words: str) -> None:
+    print(f"learnproof: {words}", file=sys.stderr, flush=True)

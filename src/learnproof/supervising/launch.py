@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from ..proof.controls import Control
 from ..proof.verdict import Verdict
 from ..runs.folder import RunFolder
 from .conclusion import begin_folder, judge_watched
@@ -71,12 +70,10 @@ def watch_command(
         reason = f"the watcher could not start: {not_started.read_text()[:300].strip()}"
     else:
         reason = ""
+    if placebo and not stopped and child.returncode == 0:
+        run_controls([program, *command[1:]], folder, lambda path: _environment(path, deaf))
     try:
-        controls: Sequence[Control] = ()
-        if placebo and not stopped and child.returncode == 0 and folder.evidence.exists():
-            with _signals_are_the_childs():
-                controls = run_controls([program, *command[1:]], folder, lambda path: _environment(path, deaf), 0.05)
-        verdict = judge_watched(folder, waive=waive, reason=reason, report=report, controls=controls)
+        verdict = judge_watched(folder, waive=waive, reason=reason, report=report)
     except Exception as error:  # whatever was wrong with what we saw, the script ends as it ended
         print(f"learnproof: what was seen could not be judged: {type(error).__name__}: {error}", file=sys.stderr)
         verdict = None
