@@ -186,10 +186,17 @@ def resume(arguments: Resume) -> int:
 
 def verify(arguments: Verify) -> int:
     from .runs.atomic import write_file
+    from .runs.folder import RunFolder
     from .show.verdict_table import print_verdict
-    from .training import api
+    from .supervising.conclusion import is_watched, verify_watched
 
-    verdict = api.verify(arguments.run, profile=arguments.profile)
+    folder = RunFolder.open(arguments.run)
+    if is_watched(folder):  # judged without torch
+        verdict = verify_watched(folder, profile=arguments.profile)
+    else:
+        from .training import api
+
+        verdict = api.verify(arguments.run, profile=arguments.profile)
     if arguments.json is not None:
         write_file(arguments.json, (arguments.run / "verdict.json").read_bytes())
     print_verdict(verdict.to_json(), folder=arguments.run, title=str(arguments.run))

@@ -110,6 +110,17 @@ def test_a_watched_run_can_be_judged_again_and_shown(tmp_path, loop):
     assert "SGD" in shown.stdout
 
 
+def test_judged_again_without_torch_and_with_its_waivers(tmp_path, loop):
+    waivers = [f"{name}=the rate is 0 on purpose" for name in ("weights_changing", "learning_rate_alive")]
+    words = [word for waiver in waivers for word in ("--waive", waiver)]
+    watch(tmp_path, "--out", "run", "--quiet", *words, "--", sys.executable, str(loop), "0.0", "20")
+    first = json.loads((tmp_path / "run" / "verdict.json").read_text())
+    code = "import sys; from learnproof.cli import main; main(['verify', 'run']); sys.exit('torch' in sys.modules)"
+    again = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "run" / "verdict.json").read_text())["waived"] == first["waived"] != []
+
+
 def test_secrets_on_the_command_line_do_not_reach_the_folder(tmp_path):
     path = tmp_path / "quiet.py"
     path.write_text(textwrap.dedent("import sys; print(len(sys.argv))"))

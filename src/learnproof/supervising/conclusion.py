@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from ..errors import RunFolderError
 from ..evidence import Evidence, NotSeen, RunStarted
 from ..evidence.watched import OptimizerStep
 from ..proof.controls import with_controls
-from ..proof.verdict import Verdict, judge
+from ..proof.verdict import Verdict, check_waivers, judge
 from ..runs.about import describe_run
 from ..runs.atomic import write_file
 from ..runs.folder import RunFolder, fresh_path
@@ -25,25 +26,27 @@ RUNS = Path("runs")
 Profile = Literal["default", "classic"]
 
 
-def begin_folder(out: Path | None, name: str, command: Sequence[str]) -> RunFolder:
-    """A new run folder for something that is about to be watched."""
+def begin_folder(
+    out: Path | None, name: str, command: Sequence[str], waive: Mapping[str, str] | None = None
+) -> RunFolder:
+    """A new run folder for something that is about to be watched; its waivers hold for whoever judges it later too."""
+    check_waivers(waive or {})
     path = out if out is not None else fresh_path(RUNS, Path(name).stem or "script", "watched")
     shown = redact_arguments(command)
-    about = {**describe_run(None, sys.argv, Path.cwd()), "watched": shown}
+    about = {**describe_run(None, sys.argv, Path.cwd()), "watched": shown, "waive": dict(waive or {})}
     return RunFolder.create(path, f"# watched, not trained here: {shlex.join(shown)}\n", about)
 
 
 def judge_watched(
     folder: RunFolder,
     *,
-    waive: Mapping[str, str] | None = None,
     reason: str = "",
     profile: Profile | None = None,
     report: bool = True,
 ) -> Verdict:
     """Judge what was seen, and write verdict.json and, where a report is wanted, learning_progress.png and report.html."""
     evidence = read_watched(folder, reason)
-    verdict = judge(evidence, None, waive=waive, profile=profile or "default")
+    verdict = judge(evidence, None, waive=waivers_of(folder), profile=profile or "default")
     controls = read_controls(folder, evidence, verdict.error_rate)
     if controls:
         verdict = with_controls(verdict, controls)
@@ -58,6 +61,12 @@ def judge_watched(
 
         show_run(folder, evidence, body)
     return verdict
+
+
+def verify_watched(folder: RunFolder, *, profile: Profile | None = None) -> Verdict:
+    """Judge a watched run anew."""
+    with folder.lock():
+        return judge_watched(folder, profile=profile)
 
 
 def read_watched(folder: RunFolder, reason: str = "") -> Evidence:
@@ -81,6 +90,16 @@ def read_watched(folder: RunFolder, reason: str = "") -> Evidence:
         NotSeen(what="training", reason=reason or "the script neither made an optimizer nor stepped an environment")
     )
     return unseen
+
+
+def waivers_of(folder: RunFolder) -> dict[str, str]:
+    waive = folder.read_about().get("waive", {})
+    if not isinstance(waive, dict) or not all(isinstance(reason, str) for reason in waive.values()):
+        raise RunFolderError(
+            f"{folder.about} holds waivers in a form that is not learnproof's. Restore it from a copy."
+        )
+    check_waivers(waive)
+    return waive
 
 
 def is_watched(folder: RunFolder) -> bool:

@@ -52,7 +52,7 @@ class Watching:
             return
         if watching.current() is not None and not watching.current().ended:
             raise UsageError("Something is already being watched in this process: watched blocks cannot be nested.")
-        self.folder = begin_folder(self._out, self._name, sys.argv)
+        self.folder = begin_folder(self._out, self._name, sys.argv, self._waive)
         self._session = watching.begin(str(self.folder.path.absolute()))
         self._session.introduce(self._things)
 
@@ -61,7 +61,7 @@ class Watching:
             return None
         session, self._session = self._session, None
         session.end(reason)
-        self.verdict = judge_watched(self.folder, waive=self._waive)
+        self.verdict = judge_watched(self.folder)
         return self.verdict
 
     def __bool__(self) -> bool:

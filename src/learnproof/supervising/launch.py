@@ -53,7 +53,7 @@ def watch_command(
     placebo: bool = False,
 ) -> Watched:
     program = _program(command)
-    folder = begin_folder(out, _script_name(command), command)
+    folder = begin_folder(out, _script_name(command), command, waive)
     deaf = _deaf_flag(command)
     environment = _environment(folder.path, deaf)
     with _signals_are_the_childs() as forward_to:
@@ -73,7 +73,7 @@ def watch_command(
     if placebo and not stopped and child.returncode == 0:
         run_controls([program, *command[1:]], folder, lambda path: _environment(path, deaf))
     try:
-        verdict = judge_watched(folder, waive=waive, reason=reason, report=report)
+        verdict = judge_watched(folder, reason=reason, report=report)
     except Exception as error:  # whatever was wrong with what we saw, the script ends as it ended
         print(f"learnproof: what was seen could not be judged: {type(error).__name__}: {error}", file=sys.stderr)
         verdict = None

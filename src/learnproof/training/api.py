@@ -27,7 +27,7 @@ from ..runs.checkpoint import Checkpoint
 from ..runs.folder import RunFolder, fresh_path
 from ..seeding import episode_seeds
 from ..show.progress import Display, open_display
-from ..supervising.conclusion import Profile, is_watched, judge_watched
+from ..supervising.conclusion import Profile, is_watched, verify_watched
 from .assembly import environment_facts, make_actor
 from .evaluation import Evaluator
 from .interrupt import StopRequest, listen_for_stop
@@ -121,8 +121,7 @@ def verify(
     """Judge a run anew: its policies play fresh seeds again, its evidence is read again."""
     folder = RunFolder.open(Path(path))
     if is_watched(folder):
-        with folder.lock():
-            return judge_watched(folder, profile=profile)
+        return verify_watched(folder, profile=profile)
     settings = read_settings(folder)
     if profile is not None:
         settings = settings.replace({"proof.profile": profile})

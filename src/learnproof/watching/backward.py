@@ -19,8 +19,9 @@ from __future__ import annotations
 from typing import Any
 
 from . import graph, written
-from .calls import SILENT_PER_LOSS, Calls, Entry, Joined, Score, merge_calls
+from .calls import SILENT_PER_LOSS, Calls
 from .keeping import Keeping, Pending
+from .kept_calls import Entry, Joined, Score, merge_calls
 from .modes import standing_aside
 from .patches import Patches, leave_no_trace
 from .places import calling_line

@@ -25,6 +25,7 @@ from .identity import flat_rows, identities
 from .patches import Patches, leave_no_trace, with_subclasses
 from .playing import is_plain, what_changes
 from .session import Session, reading, sense
+from .streams import Stream, array_of, autoreset_of, parts_of
 from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT, Transitions
 
 EPISODES_TOLD = 20_000
@@ -61,40 +62,6 @@ def attach_vec_env(session: Session, vec_env: Any) -> None:
     watcher = session.senses.get("environments") or Environments(session)
     session.senses["environments"] = watcher
     watcher.watch_classes(vec_env)
-
-
-class Stream:
-    """One environment that the script steps, with its copies."""
-
-    def __init__(self, index: int, copies: int, vector: bool, form: str) -> None:
-        self.index = index
-        self.copies = copies
-        self.vector = vector
-        self.form = form
-        """gymnasium, sb3 (vector, dones merged), old (four values)."""
-        self.steps = 0
-        self.episodes = 0
-        self.returns = [0.0] * copies
-        self.lengths = [0] * copies
-        self.ended = [False] * copies
-        """Whether the copy's last step ended its episode: under next-step autoreset the next one only resets."""
-        self.next_step_autoreset = False
-        self.last_rows: Any = None
-        """Identities of the observations that the script holds now, while transitions are kept."""
-        self.last_flat: Any = None
-        """Those observations as rows, as long as they may be rescaled (aliases.py)."""
-        self.last_observation: Any = None
-        """The observation itself, until the next step or the environment's end: a window may begin with it."""
-        self.longest = 0
-        """Steps of the longest episode."""
-        self.spec: Any = None
-        self.own: Any = None
-        """Weak reference to the environment itself, or to its first copy, where it has no id."""
-        self.changed: str | None = None
-        """Why it cannot be made again from its id; None where it can."""
-
-    def let_go(self, environment: Any) -> None:
-        self.last_observation = None
 
 
 class Environments:
@@ -223,7 +190,7 @@ class Environments:
     def stepped(self, environment: Any, action: Any, answer: Any) -> None:
         session = self.session
         stream = self._stream(environment)
-        observation, reward, terminated, truncated, info = _parts(answer, stream.form)
+        observation, reward, terminated, truncated, info = parts_of(answer, stream.form)
         if hasattr(type(reward), "detach"):
             reward, terminated, truncated = self._arrays(reward, terminated, truncated)
         session.env_steps += 1
@@ -246,7 +213,7 @@ class Environments:
 
     @reading("environments")
     def _arrays(self, *values: Any) -> list[Any]:
-        return [_array(value) for value in values]
+        return [array_of(value) for value in values]
 
     def _count_vector(self, stream: Stream, reward: Any, terminated: Any, truncated: Any) -> None:
         rewards, returns, lengths = reward.tolist(), stream.returns, stream.lengths
@@ -419,7 +386,7 @@ class Environments:
         )
         stream = Stream(self.met_so_far, int(copies) if vector else 1, vector, "sb3" if sb3 else "gymnasium")
         self.met_so_far += 1
-        mode = _autoreset(environment, sb3) if vector else None
+        mode = autoreset_of(environment, sb3) if vector else None
         stream.next_step_autoreset = mode == "next_step"
         self.streams[id(environment)] = (weakref.ref(environment, stream.let_go), stream)
         single = next(iter(asked(environment, "envs") or ()), None) or environment
@@ -454,37 +421,3 @@ def _widths(numpy: Any, observation: Any, action: Any, rows: int | None) -> tupl
         return 1, 0
     continuous = numpy.asarray(action).dtype.kind == "f"
     return int(seen.shape[1]), int(done.shape[1]) if continuous else 0
-
-
-def _parts(answer: Any, form: str) -> tuple[Any, Any, Any, Any, Any]:
-    if form == "sb3":
-        observation, reward, done, infos = answer
-        import numpy
-
-        cut = numpy.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
-        return observation, reward, done & ~cut, cut, infos
-    if len(answer) == 4:  # the form before Gymnasium
-        observation, reward, done, info = answer
-        truncated = bool(info.get("TimeLimit.truncated", False)) if is_a(info, dict) else False
-        return observation, reward, bool(done) and not truncated, truncated, info
-    return answer  # type: ignore[no-any-return]
-
-
-def _array(value: Any) -> Any:
-    """The numbers of a tensor; anything else as it is."""
-    if not hasattr(type(value), "detach"):
-        return value
-    value = value.detach().cpu()
-    return (value.double() if value.is_floating_point() else value).numpy()
-
-
-def _autoreset(environment: Any, sb3: bool) -> str | None:
-    if sb3:
-        return "same_step"
-    metadata = asked(environment, "metadata") or {}
-    mode = metadata.get("autoreset_mode")
-    text = str(getattr(mode, "value", mode)).lower()
-    for name in ("next_step", "same_step", "disabled"):
-        if name in text.replace("-", "_").replace("nextstep", "next_step").replace("samestep", "same_step"):
-            return name
-    return None

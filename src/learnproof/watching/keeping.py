@@ -7,7 +7,7 @@ from typing import Any
 from . import graph
 from .arrays import as_array
 from .asking import Asking
-from .calls import Call, Entry, Score
+from .kept_calls import Call, Entry, Score
 from .session import Session
 
 

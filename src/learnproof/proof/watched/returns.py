@@ -7,7 +7,7 @@ more honest definitions than are written there.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,88 @@ from ..check import Finding
 from ..seen import Seen
 from ..seen.returns import Fit, WeightFit, fit_targets, fit_weights
 from .base import FEW_ROWS, SeenCheck
+
+
+class _FaultAtEnds(NamedTuple):
+    """Rows of one kind (the end of an episode, a time limit, ...) that are treated in one wrong way."""
+
+    kind: str
+    treatment: str
+    summary: str
+    cause: str
+    advice: str
+
+
+_FAULTS_AT_ENDS = (
+    _FaultAtEnds(
+        "terminal",
+        "go on",
+        "At {n} ends of episodes the return goes on into the next episode.",
+        "The mask of ended episodes is missing from the recursion, or always 1.",
+        "Multiply what comes after t by 1 - done[t].",
+    ),
+    *(
+        _FaultAtEnds(
+            "before",
+            treatment,
+            "The returns of {n} steps just before the end of an episode stop there: the ends are shifted by one step.",
+            "done is read at t + 1 where the done of step t belongs.",
+            "Use the done that came with reward[t] to cut the sum after t.",
+        )
+        for treatment in ("stop", "sum cut")
+    ),
+    _FaultAtEnds(
+        "terminal",
+        "go on from its end",
+        "At {n} ends of episodes the return goes on into the next episode.",
+        "The mask of ended episodes is missing from the recursion, or belongs to another step.",
+        "Multiply what comes after t by 1 - done[t].",
+    ),
+    _FaultAtEnds(
+        "first",
+        "stop",
+        "The returns of {n} first steps stop there: the ends of episodes are shifted by one step.",
+        "done is stored before the step and read after it, or the other way round.",
+        "Use the done that came with reward[t] to cut the sum after t.",
+    ),
+    _FaultAtEnds(
+        "cut",
+        "stop",
+        "At {n} time limits the return stops as if the task had ended.",
+        "terminated and truncated were merged into one done.",
+        "Bootstrap from the value of the last observation where the episode was truncated; waive this check if the time "
+        "limit is a part of the task.",
+    ),
+    _FaultAtEnds(
+        "cut",
+        "next start",
+        "At {n} time limits the return is bootstrapped from the first observation of the next episode.",
+        "The observation that the environment shows after a reset is taken for the one at which the episode was cut.",
+        "Value the last observation of the cut episode: the one that step returned, or infos['final_obs'] of a vector.",
+    ),
+    _FaultAtEnds(
+        "cut",
+        "go on",
+        "At {n} time limits the return goes on into the next episode.",
+        "Only terminated cuts the sum; truncated is not looked at.",
+        "Stop the sum where an episode was truncated and add the value of its last observation.",
+    ),
+    _FaultAtEnds(
+        "last",
+        "nothing",
+        "The last steps of {n} unfinished episodes count as ends: nothing of their future is in the return.",
+        "The value of the state after the rollout is not used.",
+        "Start the recursion from the value of the observation that follows the last step.",
+    ),
+    _FaultAtEnds(
+        "last",
+        "the state itself",
+        "The last steps of {n} rollouts are bootstrapped from the value of the state itself, not of the one that follows.",
+        "The last stored value is used where the value of the next observation belongs.",
+        "Ask the value network for the observation that the last step returned.",
+    ),
+)
+"""In the order in which they are told: where one fault shows as two, the nearer cause comes first."""
 
 
 class ReturnsRecomputed(SeenCheck):
@@ -113,61 +195,9 @@ class ReturnsRecomputed(SeenCheck):
                 "A minus too much where rewards are stored or summed up.",
                 "Use the reward as the environment returned it.",
             )
-        if n := rows("terminal", "go on"):
-            return fail(
-                f"At {n} ends of episodes the return goes on into the next episode.",
-                "The mask of ended episodes is missing from the recursion, or always 1.",
-                "Multiply what comes after t by 1 - done[t].",
-            )
-        if n := rows("before", "stop") or rows("before", "sum cut"):
-            return fail(
-                f"The returns of {n} steps just before the end of an episode stop there: the ends are shifted by one step.",
-                "done is read at t + 1 where the done of step t belongs.",
-                "Use the done that came with reward[t] to cut the sum after t.",
-            )
-        if n := rows("terminal", "go on from its end"):
-            return fail(
-                f"At {n} ends of episodes the return goes on into the next episode.",
-                "The mask of ended episodes is missing from the recursion, or belongs to another step.",
-                "Multiply what comes after t by 1 - done[t].",
-            )
-        if n := rows("first", "stop"):
-            return fail(
-                f"The returns of {n} first steps stop there: the ends of episodes are shifted by one step.",
-                "done is stored before the step and read after it, or the other way round.",
-                "Use the done that came with reward[t] to cut the sum after t.",
-            )
-        if n := rows("cut", "stop"):
-            return fail(
-                f"At {n} time limits the return stops as if the task had ended.",
-                "terminated and truncated were merged into one done.",
-                "Bootstrap from the value of the last observation where the episode was truncated; waive this check if the time "
-                "limit is a part of the task.",
-            )
-        if n := rows("cut", "next start"):
-            return fail(
-                f"At {n} time limits the return is bootstrapped from the first observation of the next episode.",
-                "The observation that the environment shows after a reset is taken for the one at which the episode was cut.",
-                "Value the last observation of the cut episode: the one that step returned, or infos['final_obs'] of a vector.",
-            )
-        if n := rows("cut", "go on"):
-            return fail(
-                f"At {n} time limits the return goes on into the next episode.",
-                "Only terminated cuts the sum; truncated is not looked at.",
-                "Stop the sum where an episode was truncated and add the value of its last observation.",
-            )
-        if n := rows("last", "nothing"):
-            return fail(
-                f"The last steps of {n} unfinished episodes count as ends: nothing of their future is in the return.",
-                "The value of the state after the rollout is not used.",
-                "Start the recursion from the value of the observation that follows the last step.",
-            )
-        if n := rows("last", "the state itself"):
-            return fail(
-                f"The last steps of {n} rollouts are bootstrapped from the value of the state itself, not of the one that follows.",
-                "The last stored value is used where the value of the next observation belongs.",
-                "Ask the value network for the observation that the last step returned.",
-            )
+        for fault in _FAULTS_AT_ENDS:
+            if n := rows(fault.kind, fault.treatment):
+                return fail(fault.summary.format(n=n), fault.cause, fault.advice)
         return None
 
     def _by_weights(self, seen: Seen) -> Finding:

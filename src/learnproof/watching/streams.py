@@ -1,0 +1,75 @@
+"""One environment as a stream of steps, whichever form its answers have: Gymnasium's, SB3's vectors, the older four values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .glances import asked, is_a
+
+
+class Stream:
+    """One environment that the script steps, with its copies."""
+
+    def __init__(self, index: int, copies: int, vector: bool, form: str) -> None:
+        self.index = index
+        self.copies = copies
+        self.vector = vector
+        self.form = form
+        """gymnasium, sb3 (vector, dones merged), old (four values)."""
+        self.steps = 0
+        self.episodes = 0
+        self.returns = [0.0] * copies
+        self.lengths = [0] * copies
+        self.ended = [False] * copies
+        """Whether the copy's last step ended its episode: under next-step autoreset the next one only resets."""
+        self.next_step_autoreset = False
+        self.last_rows: Any = None
+        """Identities of the observations that the script holds now, while transitions are kept."""
+        self.last_flat: Any = None
+        """Those observations as rows, as long as they may be rescaled (aliases.py)."""
+        self.last_observation: Any = None
+        """The observation itself, until the next step or the environment's end: a window may begin with it."""
+        self.longest = 0
+        """Steps of the longest episode."""
+        self.spec: Any = None
+        self.own: Any = None
+        """Weak reference to the environment itself, or to its first copy, where it has no id."""
+        self.changed: str | None = None
+        """Why it cannot be made again from its id; None where it can."""
+
+    def let_go(self, environment: Any) -> None:
+        self.last_observation = None
+
+
+def parts_of(answer: Any, form: str) -> tuple[Any, Any, Any, Any, Any]:
+    if form == "sb3":
+        observation, reward, done, infos = answer
+        import numpy
+
+        cut = numpy.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
+        return observation, reward, done & ~cut, cut, infos
+    if len(answer) == 4:  # the form before Gymnasium
+        observation, reward, done, info = answer
+        truncated = bool(info.get("TimeLimit.truncated", False)) if is_a(info, dict) else False
+        return observation, reward, bool(done) and not truncated, truncated, info
+    return answer  # type: ignore[no-any-return]
+
+
+def array_of(value: Any) -> Any:
+    """The numbers of a tensor; anything else as it is."""
+    if not hasattr(type(value), "detach"):
+        return value
+    value = value.detach().cpu()
+    return (value.double() if value.is_floating_point() else value).numpy()
+
+
+def autoreset_of(environment: Any, sb3: bool) -> str | None:
+    if sb3:
+        return "same_step"
+    metadata = asked(environment, "metadata") or {}
+    mode = metadata.get("autoreset_mode")
+    text = str(getattr(mode, "value", mode)).lower()
+    for name in ("next_step", "same_step", "disabled"):
+        if name in text.replace("-", "_").replace("nextstep", "next_step").replace("samestep", "same_step"):
+            return name
+    return None
