@@ -31,8 +31,8 @@ SCRIPTS = HERE.parent / "tests" / "watched" / "scripts"
 NARROW = 0.04
 MOST_PAIRS = 24
 LONG_RUNS: dict[str, tuple[str, list[str], float]] = {
-    "ppo": ("ppo_clean", ["--updates", "340"], 1.10),
-    "dqn": ("dqn_functions", ["--steps", "50000"], 1.10),
+    "ppo": ("ppo_clean", ["--updates", "290"], 1.10),
+    "dqn": ("dqn_functions", ["--steps", "28000"], 1.10),
     "sac": ("sac", ["--steps", "9000"], 1.10),
     "ppo, 1.2M": ("ppo_clean", ["--hidden", "768", "--updates", "80"], 1.05),
 }

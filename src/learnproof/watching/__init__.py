@@ -17,7 +17,7 @@ How it sees, from the cheapest:
     lineage.py        networks that follow others: eight numbers of each are read at every step
     clipping.py       which gradients were clipped, and when
     loading.py        modules that are loaded with their own tensors
-    environments.py   every step of the outermost environment: returns, lengths, ends; transitions.py remembers them
+    environments.py   every step of the outermost environment: returns, lengths, ends; journal.py and transitions.py remember them
     backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates, keeping.py writes it down
     aliases.py        observations that the script rescales, called by what the environment returned
     written.py        networks and log-probabilities without modules and distributions, read from the graph

@@ -157,7 +157,7 @@ class Calls:
     # ------------------------------------------------------------------ modules
 
     def _calling(self, original: Any) -> Any:
-        local, is_compiling = self.local, self.is_compiling
+        local, is_compiling, tensor = self.local, self.is_compiling, self.session.torch.Tensor
 
         def __call__(module: Any, *arguments: Any, **options: Any) -> Any:
             if is_compiling():
@@ -173,7 +173,8 @@ class Calls:
                 raise
             finally:
                 local.depth = depth
-            self.called(module, arguments, answer, depth)
+            if depth == 0 or module._modules or type(answer) is not tensor or answer.shape[-1:] == (1,):
+                self.called(module, arguments, answer, depth)  # else a layer inside of a network
             return answer
 
         return __call__

@@ -18,15 +18,15 @@ import threading
 import weakref
 from typing import Any
 
-from .aliases import WIDEST
 from .forms import in_the_form_of
 from .glances import asked, is_a
 from .identity import flat_rows, identities
+from .journal import Journal, Step
 from .patches import Patches, leave_no_trace, with_subclasses
 from .playing import is_plain, what_changes
 from .session import Session, reading, sense
 from .streams import Stream, array_of, autoreset_of, parts_of
-from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT, Transitions
+from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT
 
 EPISODES_TOLD = 20_000
 """Episodes written one by one; past it every second, fourth, ... one, with the count of those left out."""
@@ -72,7 +72,7 @@ class Environments:
         self.streams: dict[int, tuple[Any, Stream]] = {}
         self.met_so_far = 0
         self.episodes = 0
-        self.transitions: Transitions | None = None
+        self.journal = Journal(session)
         self.current: Any = None
         """What an environment returned last, as rows; None where that is not needed."""
         self.window_start = 0
@@ -81,7 +81,7 @@ class Environments:
 
     def move_to(self, child: Session) -> None:
         self.session = child
-        self.streams, self.transitions = {}, None
+        self.streams, self.journal = {}, Journal(child)
         child.senses["environments"] = self
         child.window_doors.append(self)
 
@@ -181,10 +181,11 @@ class Environments:
     def was_reset(self, environment: Any, answer: Any) -> None:
         stream = self._stream(environment)
         for copy in range(stream.copies):
-            stream.returns[copy], stream.lengths[copy], stream.ended[copy] = 0.0, 0, False
+            stream.returns[copy], stream.begun[copy] = 0.0, stream.steps
+        if stream.vector:
+            stream.ended, stream.any_ended = self.session.numpy.zeros(stream.copies, bool), False
         stream.last_observation = answer[0] if is_a(answer, tuple) and len(answer) == 2 else answer
-        stream.last_rows = self._rows(stream.last_observation, stream) if self._keeping() else None
-        stream.last_flat = self.current if stream.last_rows is not None else None
+        stream.held = self._rows(stream.last_observation, stream) if self._keeping() else None
 
     @sense("environments")
     def stepped(self, environment: Any, action: Any, answer: Any) -> None:
@@ -197,46 +198,48 @@ class Environments:
         session.cycle_steps += 1
         stream.steps += 1
         if stream.vector:
-            resets = list(stream.ended) if stream.next_step_autoreset else None
+            resets = stream.ended if stream.next_step_autoreset else None
             self._count_vector(stream, reward, terminated, truncated)
         else:
             resets = None
             stream.returns[0] += float(reward)
-            stream.lengths[0] += 1
             if terminated or truncated:
                 self._episode(stream, 0, bool(terminated))
         stream.last_observation = observation
         if self._keeping():
             self._keep(stream, observation, action, reward, terminated, truncated, info, resets)
         else:
-            stream.last_rows = stream.last_flat = self.current = None
+            stream.held = self.current = None
 
     @reading("environments")
     def _arrays(self, *values: Any) -> list[Any]:
         return [array_of(value) for value in values]
 
     def _count_vector(self, stream: Stream, reward: Any, terminated: Any, truncated: Any) -> None:
-        rewards, returns, lengths = reward.tolist(), stream.returns, stream.lengths
-        ends = [a or b for a, b in zip(terminated.tolist(), truncated.tolist())]
-        skipped = stream.ended if stream.next_step_autoreset else None
-        for copy in range(stream.copies):
-            if skipped is not None and skipped[copy]:
-                continue  # this step only brought the first observation of a new episode
-            returns[copy] += rewards[copy]
-            lengths[copy] += 1
-            if ends[copy]:
+        stream.returns += reward
+        ends = self.session.numpy.asarray(terminated, bool) | truncated
+        if stream.any_ended:
+            skipped = stream.ended  # for these, the step only brought the first observation of a new episode
+            stream.returns[skipped] = 0.0
+            for copy in skipped.nonzero()[0].tolist():
+                stream.begun[copy] = stream.steps
+            ends &= ~skipped
+        stream.any_ended = False
+        if ends.any():
+            for copy in ends.nonzero()[0].tolist():
                 self._episode(stream, copy, bool(terminated[copy]))
-        if skipped is not None:
-            stream.ended = [end and not skip for end, skip in zip(ends, skipped)]
+            stream.any_ended = stream.next_step_autoreset
+        stream.ended = ends
 
     def _episode(self, stream: Stream, copy: int, terminated: bool) -> None:
         stream.episodes += 1
-        stream.longest = max(stream.longest, stream.lengths[copy])
+        length = stream.steps - stream.begun[copy]
+        stream.longest = max(stream.longest, length)
         self.episodes += 1
         if self.episodes <= EPISODES_TOLD or self.episodes % (1 << (self.episodes // EPISODES_TOLD).bit_length()) == 0:
             body: dict[str, Any] = {
-                "return": stream.returns[copy],
-                "length": stream.lengths[copy],
+                "return": float(stream.returns[copy]),
+                "length": length,
                 "terminated": terminated,
             }
             self.session.say(
@@ -247,7 +250,7 @@ class Environments:
                 update=self.session.updates,
                 **body,
             )
-        stream.returns[copy], stream.lengths[copy] = 0.0, 0
+        stream.returns[copy], stream.begun[copy] = 0.0, stream.steps
 
     # ------------------------------------------------------------------ transitions
 
@@ -256,21 +259,15 @@ class Environments:
 
     @reading("transitions")
     def begin_keeping(self, environment: Any) -> None:
-        """Before the first step of a window: identify what the script holds, while it is still there."""
+        """Before the first step of a window: copy what the script holds, while it is still there."""
         stream = self._stream(environment)
-        if stream.last_rows is None and stream.last_observation is not None and self._keeping():
-            stream.last_rows = self._rows(stream.last_observation, stream)
-            stream.last_flat = self.current
+        if stream.held is None and stream.last_observation is not None and self._keeping():
+            stream.held = self._rows(stream.last_observation, stream)
 
     def _rows(self, observation: Any, stream: Stream) -> Any:
         rows = flat_rows(self.session.numpy, observation, stream.copies if stream.vector else None)
-        wanted = (
-            rows is not None
-            and rows.shape[1] <= WIDEST
-            and (not self.session.aliases.done or self.session.aliases.known)
-        )
-        self.current = rows.copy() if wanted else None
-        return None if rows is None else identities(self.session.numpy, rows)
+        self.current = None if rows is None else rows.copy()
+        return self.current
 
     @reading("transitions")
     def _keep(
@@ -282,52 +279,31 @@ class Environments:
         terminated: Any,
         truncated: Any,
         info: Any,
-        resets: list[bool] | None,
+        resets: Any,
     ) -> None:
         numpy = self.session.numpy
-        acted_on = stream.last_flat
-        now = self._rows(observation, stream)
-        before, stream.last_rows, stream.last_flat = stream.last_rows, now, self.current
-        if before is None or now is None:
+        before, stream.held = stream.held, self._rows(observation, stream)
+        if before is None or stream.held is None:
             return
-        if self.transitions is None:
-            self.transitions = Transitions(numpy)
-        self._alias(numpy, acted_on, before)
-        rows = stream.copies
-        width = flat_rows(numpy, action, rows if stream.vector else None)
+        copies = stream.copies
+        done = flat_rows(numpy, action, copies if stream.vector else None)
         if not self.session.widths[0]:
-            self.session.widths = _widths(numpy, observation, action, rows if stream.vector else None)
-        self.transitions.add(
-            rows,
-            time=self.session.env_steps,
-            stream=stream.index,
-            copy=numpy.arange(rows),
-            observation=before,
-            next_observation=now,
-            final_observation=self._final(numpy, info, stream),
-            reward=flat_rows(numpy, reward, None).reshape(rows),
-            terminated=numpy.asarray(terminated, bool).reshape(rows),
-            truncated=numpy.asarray(truncated, bool).reshape(rows),
-            resets=False if resets is None else numpy.asarray(resets, bool),
-            action=numpy.zeros((rows, 1), numpy.float32) if width is None else width[:, :ACTION_WIDTH],
+            self.session.widths = _widths(numpy, observation, action, copies if stream.vector else None)
+        done = numpy.zeros((copies, 1), numpy.float32) if done is None else done[:, :ACTION_WIDTH].copy()
+        if stream.vector:
+            reward, terminated, truncated = (numpy.array(value) for value in (reward, terminated, truncated))
+        final = self._final(numpy, info, stream) if stream.vector else None
+        self.journal.append(
+            Step(
+                stream, self.session.env_steps, before, stream.held, final, reward, terminated, truncated, resets, done
+            )
         )
-        if self.session.window and "playing" in self.session.senses:
-            self.session.senses["playing"].acted(stream, before, width)
-
-    def _alias(self, numpy: Any, flat: Any, names: Any) -> None:
-        """Observations are kept until it is known whether the script rescales them; from then on they are named or let go."""
-        aliases, transitions = self.session.aliases, self.transitions
-        if flat is None or transitions is None or flat.shape[1] > WIDEST:
-            return
-        if not aliases.done:
-            transitions.keep_raw(numpy, flat)
-            return
-        if transitions.raw is not None:
-            if aliases.known:
-                aliases.add(numpy, *transitions.kept_raw())
-            transitions.raw = None
-        if aliases.known:
-            aliases.add(numpy, flat, names)
+        playing = self.session.senses.get("playing")
+        if self.session.window and playing is not None and not playing.explores:
+            self.journal.enter_waiting()
+            playing.acted(stream, stream.names_before, done)
+        elif self.session.window and self.session.aliases.known:
+            self.journal.enter_waiting()  # the next call of a network asks for the names of its rows
 
     def _final(self, numpy: Any, info: Any, stream: Stream) -> Any:
         """Identities of the true last observations that an autoreset hid, 0 where there is none."""
@@ -348,7 +324,12 @@ class Environments:
         return final
 
     def open_window(self) -> None:
-        self.window_start = 0 if self.transitions is None else self.transitions.count
+        self._begin_window()
+
+    @sense("transitions")
+    def _begin_window(self) -> None:
+        kept = self.journal.remembered()
+        self.window_start = 0 if kept is None else kept.count
 
     def close_window(self) -> None:
         self._write_window()
@@ -356,7 +337,7 @@ class Environments:
     @sense("transitions")
     def _write_window(self) -> None:
         """A long cycle's transitions go to disk whole; those of short ones with the batches that are made of them."""
-        session, kept = self.session, self.transitions
+        session, kept = self.session, self.journal.remembered()
         if kept is None or not session.long:
             return
         start = max(self.window_start, kept.count - TRANSITIONS_KEPT)
@@ -384,7 +365,9 @@ class Environments:
             kind.__module__.startswith("stable_baselines3.") and kind.__name__ == "VecEnv"
             for kind in type(environment).__mro__
         )
-        stream = Stream(self.met_so_far, int(copies) if vector else 1, vector, "sb3" if sb3 else "gymnasium")
+        stream = Stream(
+            self.met_so_far, int(copies) if vector else 1, vector, "sb3" if sb3 else "gymnasium", self.session.numpy
+        )
         self.met_so_far += 1
         mode = autoreset_of(environment, sb3) if vector else None
         stream.next_step_autoreset = mode == "next_step"

@@ -27,7 +27,9 @@ def flat_rows(numpy: Any, value: Any, rows: int | None) -> Any:
         array = numpy.asarray(value)
         if array.dtype.kind not in "fiub":
             return None
-        if array.dtype != numpy.float32:
+        if array.dtype.kind != "f":
+            array = array.astype(numpy.float32)
+        elif array.dtype != numpy.float32:
             with numpy.errstate(all="ignore"):  # a number too large for float32 is still a number
                 array = array.astype(numpy.float32)
         return array.reshape(1 if rows is None else rows, -1)

@@ -151,17 +151,18 @@ class Keeping:
     def _transitions(self, arrays: dict[str, Any], rows: Any) -> None:
         numpy = self.session.numpy
         environments = self.session.senses.get("environments")
-        if environments is None or environments.transitions is None or rows is None or len(rows) == 0:
+        transitions = None if environments is None else environments.journal.remembered()
+        if transitions is None or rows is None or len(rows) == 0:
             return
         following = [
             array.tolist()
             for name, array in arrays.items()
             if name[0] == "n" and name.endswith(".rows") and array is not None and len(array) == len(rows)
         ]
-        numbers = numpy.array(environments.transitions.numbers_of(rows.tolist(), following), numpy.int64)
+        numbers = numpy.array(transitions.numbers_of(rows.tolist(), following), numpy.int64)
         known = numpy.flatnonzero(numbers >= 0)
         arrays["t.row"] = known.astype(numpy.int64)
-        for name, column in environments.transitions.taken(numbers[known]).items():
+        for name, column in transitions.taken(numbers[known]).items():
             arrays["t." + name] = column
 
 

@@ -237,7 +237,7 @@ def _places(sizes: list[int]) -> list[tuple[int, int]]:
 
 
 def _read(views: list[tuple[Any, int]]) -> list[float]:
-    return [float(view[at]) for view, at in views]
+    return [view.item(at) for view, at in views]
 
 
 def _pointers(own: list[Any], led: list[Any]) -> tuple[int, ...]:

@@ -50,6 +50,10 @@ class Known:
         self.n_owned = 0
         self.starts: dict[int, Any] = {}
         """id of a parameter -> its numbers at its first measured step, those that are looked at."""
+        self.started: tuple[Any, Any] = (None, None)
+        """(ids of parameters, those numbers of all of them in a row), as they were asked for last."""
+        self.segments: tuple[Any, Any] = (None, None)
+        """(sizes, to which part each number of such a row belongs)."""
         self.place = ""
         """The line that made it."""
 
@@ -67,7 +71,6 @@ class Measured:
         self.slope: Any = None
         self.grad_norms: Any = None
         self.body: dict[str, Any] = {}
-        self.scales: list[float] = []
 
 
 class Optimizers:
@@ -337,46 +340,52 @@ class Optimizers:
         with torch.no_grad():
             after = torch.cat([_spaced(p, measured.per_tensor) for p in measured.tensors])
             moved = after - measured.before
-            away = self._distances(measured, after)
-            parts = zip(
-                measured.before.split(measured.sizes), moved.split(measured.sizes), measured.slope.split(measured.sizes)
-            )
-            rows = torch.stack([torch.stack([w.norm(), d.norm(), (d * g).sum()]) for w, d, g in parts])
-            loss = None if self.last_loss is None else self.last_loss.float().reshape(1)
+            away = after - self._starts(measured)
+            sums = self._sums(
+                measured, [measured.before**2, moved**2, away**2, moved * measured.slope]
+            )  # of all tensors at once: one by one they would cost more than the step
+            loss = None if self.last_loss is None else self.last_loss.double().reshape(1)
             flat = torch.cat(
-                [measured.grad_norms, rows.flatten(), away] + ([] if loss is None else [loss.to(rows.device)])
+                [measured.grad_norms.double(), sums[:3].sqrt().flatten(), sums[3]]
+                + ([] if loss is None else [loss.to(sums.device)])
             )
         numbers = flat.tolist()
         count = len(measured.names)
         chosen = _chosen(count, FIGURES_PER_STEP)
-        figures = {}
-        for position in chosen:
-            start = count + 3 * position
-            figures[measured.names[position]] = [numbers[position], *numbers[start : start + 3]]
-        totals = [sum(numbers[count + 3 * i + j] for i in range(count)) for j in (1, 2)]
+        norms, weights, steps, away, descents = (numbers[i * count : (i + 1) * count] for i in range(5))
+        scales = [(p.numel() / max(1, size)) ** 0.5 for p, size in zip(measured.tensors, measured.sizes)]
+        figures = {measured.names[i]: [norms[i], weights[i], steps[i], descents[i]] for i in chosen}
         self.session.say(
             "optimizer_step",
             parameters=figures,
-            distances={measured.names[i]: numbers[4 * count + i] * measured.scales[i] for i in chosen},
-            grad_norm=sum(n * n for n in numbers[:count]) ** 0.5,
-            step_sum=totals[0],
-            descent=totals[1],
+            distances={measured.names[i]: away[i] * scales[i] for i in chosen},
+            grad_norm=sum(norm * norm for norm in norms) ** 0.5,
+            step_sum=sum(steps),
+            descent=sum(descents),
             loss=numbers[-1] if loss is not None else None,
             **measured.body,
         )
 
-    def _distances(self, measured: Measured, after: Any) -> Any:
-        torch, starts = self.session.torch, measured.known.starts
-        found = []
-        for tensor, before, now in zip(
-            measured.tensors, measured.before.split(measured.sizes), after.split(measured.sizes)
-        ):
-            start = starts.get(id(tensor))
-            if start is None or len(start) != len(now):
-                start = starts[id(tensor)] = before.clone()
-            found.append((now - start).norm())
-        measured.scales = [(p.numel() / max(1, size)) ** 0.5 for p, size in zip(measured.tensors, measured.sizes)]
-        return torch.stack(found)
+    def _starts(self, measured: Measured) -> Any:
+        """Where the measured numbers stood when each was measured first."""
+        known = measured.known
+        ids = [id(tensor) for tensor in measured.tensors]
+        if known.started[0] != (ids, measured.sizes):
+            for key, before in zip(ids, measured.before.split(measured.sizes)):
+                start = known.starts.get(key)
+                if start is None or len(start) != len(before):
+                    known.starts[key] = before.clone()
+            known.started = (ids, measured.sizes), self.session.torch.cat([known.starts[key] for key in ids])
+        return known.started[1]
+
+    def _sums(self, measured: Measured, rows: list[Any]) -> Any:
+        """Sums over each tensor's part of a row, in double precision: [rows, tensors]."""
+        torch, known = self.session.torch, measured.known
+        if known.segments[0] != measured.sizes:
+            parts = torch.repeat_interleave(torch.tensor(measured.sizes))
+            known.segments = measured.sizes, parts.to(measured.before.device)
+        sums = torch.zeros(len(rows), len(measured.sizes), dtype=torch.float64, device=measured.before.device)
+        return sums.index_add_(1, known.segments[1], torch.stack(rows).double())
 
     # ------------------------------------------------------------------ the end
 

@@ -5,7 +5,7 @@
     @reading("graph")             the same for one that reads tensors: nobody who counts what torch does counts it
     session.cycle_begins()        environment steps have begun after updates: the moment to open or close a window
 
-What is kept in memory, at most: 65,536 transitions of about 100 bytes and their observations up to 16 MB (transitions.py), the calls of one window up to
+What is kept in memory, at most: 65,536 transitions of about 100 bytes and their observations up to 16 MB (transitions.py), 1 MB of steps that wait (journal.py), the calls of one window up to
 64 MB (calls.py), two copies of sampled weights up to 16 MB each (optimizers.py), eight numbers per following network.
 """
 

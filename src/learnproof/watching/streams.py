@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from .glances import asked, is_a
+from .identity import identities
 
 
 class Stream:
     """One environment that the script steps, with its copies."""
 
-    def __init__(self, index: int, copies: int, vector: bool, form: str) -> None:
+    def __init__(self, index: int, copies: int, vector: bool, form: str, numpy: Any) -> None:
         self.index = index
         self.copies = copies
         self.vector = vector
@@ -18,15 +19,21 @@ class Stream:
         """gymnasium, sb3 (vector, dones merged), old (four values)."""
         self.steps = 0
         self.episodes = 0
-        self.returns = [0.0] * copies
-        self.lengths = [0] * copies
-        self.ended = [False] * copies
-        """Whether the copy's last step ended its episode: under next-step autoreset the next one only resets."""
+        self.returns: Any = numpy.zeros(copies) if vector else [0.0]
+        """Of the episodes that are under way."""
+        self.begun = [0] * copies
+        """`steps` when the episode began."""
+        self.ended: Any = numpy.zeros(copies, bool) if vector else None
+        """Of a vector: which copies ended with the last step. Under next-step autoreset the next one only resets them."""
+        self.any_ended = False
         self.next_step_autoreset = False
-        self.last_rows: Any = None
-        """Identities of the observations that the script holds now, while transitions are kept."""
-        self.last_flat: Any = None
-        """Those observations as rows, as long as they may be rescaled (aliases.py)."""
+        self.held: Any = None
+        """The observations that the script holds now, as rows of our own, while transitions are kept."""
+        self.named: Any = None
+        """The rows that were named last, and their names: what one step ends with, the next one begins with."""
+        self.names: Any = None
+        self.names_before: Any = None
+        """Names of the rows with which the last step that was entered began."""
         self.last_observation: Any = None
         """The observation itself, until the next step or the environment's end: a window may begin with it."""
         self.longest = 0
@@ -36,6 +43,10 @@ class Stream:
         """Weak reference to the environment itself, or to its first copy, where it has no id."""
         self.changed: str | None = None
         """Why it cannot be made again from its id; None where it can."""
+
+    def names_of(self, numpy: Any, rows: Any) -> Any:
+        """Identities of rows that were held when a step began."""
+        return self.names if rows is self.named else identities(numpy, rows)
 
     def let_go(self, environment: Any) -> None:
         self.last_observation = None

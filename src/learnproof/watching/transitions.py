@@ -18,6 +18,7 @@ class Transitions:
     """The last TRANSITIONS_KEPT steps, column by column; `count` goes on growing."""
 
     def __init__(self, numpy: Any) -> None:
+        self.numpy = numpy
         self.count = 0
         self.columns = {
             "time": numpy.zeros(TRANSITIONS_KEPT, numpy.int64),
@@ -41,33 +42,32 @@ class Transitions:
         """(observation, next observation) -> number of the last such transition, or -1 where they did not end alike."""
         self.action_width = 0
 
-    def keep_raw(self, numpy: Any, flat: Any) -> None:
-        """Of the transitions that are added next."""
-        if self.raw is None:
-            self.raw = numpy.zeros((TRANSITIONS_KEPT, flat.shape[1]), numpy.float32)
-        start = self.count % TRANSITIONS_KEPT
-        rows = min(len(flat), TRANSITIONS_KEPT - start)
-        if flat.shape[1] == self.raw.shape[1]:
-            self.raw[start : start + rows] = flat[:rows]
-
     def kept_raw(self) -> tuple[Any, Any]:
         """All of them with their identities."""
         count = min(self.count, TRANSITIONS_KEPT)
         return self.raw[:count], self.columns["observation"][:count]
 
-    def add(self, rows: int, **values: Any) -> None:
+    def add(self, raw: Any = None, **values: Any) -> None:
+        """Columns of equal length; `raw` are the observations themselves, as long as they are wanted."""
         start = self.count % TRANSITIONS_KEPT
-        rows = min(rows, TRANSITIONS_KEPT - start)  # a batch that runs over the edge loses its tail once per round
+        rows = min(len(values["time"]), TRANSITIONS_KEPT - start)
+        if rows < len(values["time"]):  # over the edge of the ring
+            self.add(None if raw is None else raw[:rows], **{name: column[:rows] for name, column in values.items()})
+            self.add(None if raw is None else raw[rows:], **{name: column[rows:] for name, column in values.items()})
+            return
         width = values["action"].shape[1]
         self.action_width = max(self.action_width, width)
+        if raw is not None:
+            if self.raw is None:
+                self.raw = self.numpy.zeros((TRANSITIONS_KEPT, raw.shape[1]), self.numpy.float32)
+            if raw.shape[1] == self.raw.shape[1]:
+                self.raw[start : start + rows] = raw
         for name, column in self.columns.items():
             if name == "action":
-                column[start : start + rows, :width] = values[name][:rows]
+                column[start : start + rows, :width] = values[name]
             else:
-                column[start : start + rows] = (
-                    values[name] if isinstance(values[name], (int, float, bool)) else values[name][:rows]
-                )
-        for offset, identity in enumerate(values["observation"][:rows].tolist()):
+                column[start : start + rows] = values[name]
+        for offset, identity in enumerate(values["observation"].tolist()):
             self.repeated += identity in self.places
             self.places[identity] = self.count + offset
         if self.repeated > REPEATED:
