@@ -43,6 +43,7 @@ FAMILIES = {
     "restores_something": {"targets", "rates"},
     "returns_recomputed": {"returns"},
     "bootstrap_recomputed": {"returns", "targets", "signs"},
+    "memory_true": {"returns", "goal"},
     "credit_reaches_on": {"returns", "goal"},
     "ratio_is_one": {"shapes", "returns", "language"},
     "policy_direction": {"signs", "returns"},

@@ -202,6 +202,9 @@ class FollowerTotals(Event):
     last_move: int
     shared: int | None
     equal: bool
+    looks: int = 0
+    pulls: int = 0
+    """Of so many looks before a step, those at which the leader had been moved since its last one, not by an optimizer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,10 @@ Before the engine runs, the graph is read (graph.py) and probes are laid on the 
 outputs; while it runs, they catch the gradient that flows there; after the optimizer's step, modules that can be asked
 again without effect are asked again on the same input. All of it is one `loss` event and one batch:
 
-    c<i>.*  a graded call in the loss: rows, output, gradient (dL/doutput), after (the output after the step)
-    n<i>.*  a silent call since the last step (a target network, say): rows, output
+    c<i>.*  a graded call in the loss: rows, output, gradient (dL/doutput), after (the output after the step), and the action
+            beside the observation, where there was one
+    n<i>.*  a silent call since the last step (a target network, say): rows, output, and by how many steps its rows lie
+            ahead of the transitions (transitions.py)
     s<i>.*  a log-probability without gradient since the last step: value, action
     p<i>.*  a log-probability in the loss: value, action, gradient (dL/dlog_prob), rows
     k<i>    a constant, k<i>.partner what stood against it; where no module's call tells: k<i>.rows, k<i>.gradient of that

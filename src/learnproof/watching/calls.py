@@ -189,7 +189,16 @@ class Calls:
         if known is not None and known[0]() is tensor:
             self.entry = known[1]
         else:
-            self.entry = Entry(tensor.detach(), self.session.widths, self.session.aliases)
+            self.entry = Entry(
+                tensor.detach(), self.session.widths, self.session.aliases, self._action_beside(tensor, arguments)
+            )
+
+    def _action_beside(self, observation: Any, arguments: Any) -> Any:
+        width = self.session.widths[1]
+        for other in arguments[1:] if width else ():
+            if is_a(other, self.session.torch.Tensor) and other.shape == (len(observation), width):
+                return other.detach()
+        return None
 
     @reading("calls")
     def called(self, module: Any, arguments: Any, answer: Any, depth: int) -> None:

@@ -60,6 +60,8 @@ class Keeping:
         module = call.module()
         arrays[key + ".rows"] = call.entry.rows(self.session.numpy)
         arrays[key + ".output"] = as_array(call.output)
+        if call.entry.action is not None:
+            arrays[key + ".action"] = as_array(call.entry.action)
         if call.times:
             arrays[key + ".time"] = self.session.numpy.array(call.times, self.session.numpy.int64)
             arrays[key + ".gradient"] = self._joined_gradient(key, call, pending)
@@ -154,16 +156,23 @@ class Keeping:
         transitions = None if environments is None else environments.journal.remembered()
         if transitions is None or rows is None or len(rows) == 0:
             return
-        following = [
-            array.tolist()
+        asked = {
+            name[: -len(".rows")]: array
             for name, array in arrays.items()
             if name[0] == "n" and name.endswith(".rows") and array is not None and len(array) == len(rows)
-        ]
+        }
+        following = [array.tolist() for array in asked.values()]
         numbers = numpy.array(transitions.numbers_of(rows.tolist(), following), numpy.int64)
         known = numpy.flatnonzero(numbers >= 0)
         arrays["t.row"] = known.astype(numpy.int64)
         for name, column in transitions.taken(numbers[known]).items():
             arrays["t." + name] = column
+        for key, names in asked.items():
+            arrays[key + ".ahead"] = ahead = transitions.ahead(numbers[known], names[known])
+            steps = int(numpy.bincount(ahead[ahead >= 0], minlength=1).argmax()) + 1
+            if steps > arrays.get("t.rewards", numpy.zeros((0, 1))).shape[1]:  # targets over several steps
+                windows = transitions.windows(numbers[known], steps)
+                arrays.update({"t." + name: column for name, column in windows.items()})
 
 
 def _calls_behind(pending: Pending, constant: graph.Constant) -> list[int]:

@@ -15,8 +15,10 @@ class Entry:
     """An input from outside; its rows are identified once, when somebody asks. Of an observation with an action behind it, as
     critics are given them, the observation counts: `widths` are those of both."""
 
-    def __init__(self, value: Any, widths: tuple[int, int] = (0, 0), aliases: Any = None) -> None:
+    def __init__(self, value: Any, widths: tuple[int, int] = (0, 0), aliases: Any = None, action: Any = None) -> None:
         self.value = value
+        self.action = action
+        """What stood beside the observation, where it has the width of an action."""
         self.widths = widths
         self.aliases = aliases
         self.rows_: Any = None
@@ -26,6 +28,7 @@ class Entry:
             tensor = self.value
             flat = flat_rows(numpy, tensor, tensor.shape[0] if tensor.dim() > 1 else None)
             if flat is not None and self.widths[1] and flat.shape[1] == sum(self.widths):
+                self.action = flat[:, self.widths[0] :]
                 flat = flat[:, : self.widths[0]]
             self.rows_ = numpy.zeros(0, numpy.uint64) if flat is None else identities(numpy, flat)
             if flat is not None and self.aliases is not None and self.aliases.known:

@@ -34,6 +34,9 @@ class Follower:
         self.steps = 0
         self.moves = 0
         self.last_move = -1
+        self.looks = 0
+        self.pulls = 0
+        """Of so many looks before a step, those at which the leader stood elsewhere than after the step before."""
         self.views: list[tuple[Any, int]] = []
         self.leader_views: list[tuple[Any, int]] = []
         self.pointers: tuple[int, ...] = ()
@@ -131,6 +134,9 @@ class Lineage:
         optimizers = session.senses["optimizers"]
         state = (session.names.made, optimizers.met_so_far)
         for follower in self.followers:
+            if follower.alive and follower.steps:
+                follower.looks += 1
+                follower.pulls += _read(follower.leader_views) != follower.leader_now
             if follower.alive and follower.moved_storage():
                 follower.look_up()
                 self._tell(follower, "follower_storage")
@@ -199,6 +205,8 @@ class Lineage:
             steps=follower.steps,
             moves=follower.moves,
             last_move=follower.last_move,
+            looks=follower.looks,
+            pulls=follower.pulls,
             shared=follower.shared() if follower.alive else None,
             equal=_read(follower.views) == _read(follower.leader_views),
         )

@@ -5,8 +5,9 @@ compared is the same network acting greedily, untrained and trained, on the same
 
     while it runs   the network that acts is recognised: it answered exactly the observation that was acted on, with one number
                     per action, and the action was its largest. The weights are copied once, before the first optimizer step.
-    at exit         if the script ended by itself: a new environment of the same id (one without an id is used as it is), the
-                    three policies by turns, at most SEEDS seeds and STEPS steps; standard output and error are closed to it
+    at exit         if the script ended by itself: new environments of the same id, several at once (one without an id is used as
+                    it is), the three policies by turns, at most SEEDS seeds and STEPS steps; standard output and error are
+                    closed to it
 
 Not played, and said so: environments whose id does not tell how they are wrapped, networks with running statistics,
 scripts that ended with an error. `LEARNPROOF_WATCH_PLAY=0` switches it off.
@@ -27,6 +28,8 @@ from .session import Session, reading, sense
 
 SWITCH = "LEARNPROOF_WATCH_PLAY"
 SEEDS = 24
+AT_ONCE = 8
+"""Environments that are played side by side, so that the network is asked once for all of them."""
 FIRST_SEED = 1_000_003
 """Far from the small seeds that scripts use."""
 STEPS = 40_000
@@ -134,21 +137,23 @@ class Playing:
         environments = self.session.senses["environments"]
         environments.local.inside = True  # what is played here is not the script's
         with quiet():
-            environment = self._environment()
-            if environment is not None:
-                self._compare(environment, module, [entry[1] for entry in known if entry is not None])
+            played = self._environments()
+            if played:
+                self._compare(played, module, [entry[1] for entry in known if entry is not None])
 
-    def _environment(self) -> Any:
+    def _environments(self) -> list[Any]:
         gymnasium = sys.modules.get("gymnasium")
         spec = self.stream.spec
         if gymnasium is None or (spec is not None and self.stream.changed is not None):
             self.session.not_seen("greedy play", f"the environment cannot be made again: {self.stream.changed}")
-            return None
+            return []
         if spec is not None:
-            return gymnasium.make(spec.id, disable_env_checker=True, **dict(spec.kwargs or {}, render_mode=None))
-        return None if self.actor is None else self.actor.environment
+            options = dict(spec.kwargs or {}, render_mode=None)
+            return [gymnasium.make(spec.id, disable_env_checker=True, **options) for _ in range(AT_ONCE)]
+        own = None if self.actor is None else self.actor.environment
+        return [] if own is None else [own]
 
-    def _compare(self, environment: Any, module: Any, first: list[Any]) -> None:
+    def _compare(self, environments: list[Any], module: Any, first: list[Any]) -> None:
         torch = self.session.torch
         last = [parameter.detach().clone() for parameter in module.parameters()]
         training = module.training
@@ -158,51 +163,61 @@ class Playing:
         longest = max(self.stream.longest, 1)
         seeds: list[int] = []
         try:
-            for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
+            for start in range(FIRST_SEED, FIRST_SEED + SEEDS, len(environments)):
                 if steps > STEPS or time.monotonic() - began > SECONDS:
                     break
-                row = {}
+                together = range(start, min(start + len(environments), FIRST_SEED + SEEDS))
+                returns = {}
                 for name, weights in (("untrained", first), ("trained", last), ("random", None)):
                     if weights is not None:
                         with torch.no_grad():
                             for parameter, numbers in zip(module.parameters(), weights):
                                 parameter.data.copy_(numbers)
-                    row[name], taken = self._episode(
-                        environment, module if weights is not None else None, seed, longest
-                    )
+                    asked = module if weights is not None else None
+                    returns[name], taken = self._episodes(environments, asked, list(together), longest)
                     steps += taken
-                seeds.append(seed)
-                for name, score in row.items():
-                    scores[name].append(score)
+                seeds += together
+                for name, found in returns.items():
+                    scores[name] += found
         finally:
             with torch.no_grad():
                 for parameter, numbers in zip(module.parameters(), last):
                     parameter.data.copy_(numbers)
             module.train(training)
-            environment.close()
+            for environment in environments:
+                environment.close()
         if seeds:
             self.session.say(
                 "played", last=True, module=self.session.names.of_module(module), rule="greedy", steps=steps, seeds=seeds, **scores
             )  # fmt: skip
 
-    def _episode(self, environment: Any, module: Any, seed: int, longest: int) -> tuple[float, int]:
+    def _episodes(
+        self, environments: list[Any], module: Any, seeds: list[int], longest: int
+    ) -> tuple[list[float], int]:
+        """One episode per seed, side by side: their returns, and the steps of all."""
         torch, numpy = self.session.torch, self.session.numpy
-        observation, _ = environment.reset(seed=seed)
-        environment.action_space.seed(seed)
-        total, steps = 0.0, 0
-        while steps < 2 * longest:
+        playing = dict(enumerate(environments[: len(seeds)]))
+        observations = {}
+        for position, environment in playing.items():
+            observations[position], _ = environment.reset(seed=seeds[position])
+            environment.action_space.seed(seeds[position])
+        totals, steps = [0.0] * len(seeds), 0
+        for _ in range(2 * longest):
             if module is None:
-                action = environment.action_space.sample()
+                actions = [environment.action_space.sample() for environment in playing.values()]
             else:
+                rows = numpy.stack([numpy.asarray(observations[position], numpy.float32) for position in playing])
                 with torch.no_grad():
-                    answer = module(torch.as_tensor(numpy.asarray(observation, numpy.float32)).unsqueeze(0))
-                action = int(answer.reshape(-1).argmax())
-            observation, reward, terminated, truncated, _ = environment.step(action)
-            total += float(reward)
-            steps += 1
-            if terminated or truncated:
+                    actions = module(torch.as_tensor(rows)).reshape(len(rows), -1).argmax(dim=1).tolist()
+            for (position, environment), action in zip(list(playing.items()), actions):
+                observations[position], reward, terminated, truncated, _ = environment.step(action)
+                totals[position] += float(reward)
+                steps += 1
+                if terminated or truncated:
+                    del playing[position]
+            if not playing:
                 break
-        return total, steps
+        return totals, steps
 
 
 @contextlib.contextmanager

@@ -10,6 +10,9 @@ from typing import Any
 
 TRANSITIONS_KEPT = 65_536
 ACTION_WIDTH = 16
+MOST_AHEAD = 16
+"""Steps of which a target may be made."""
+ITSELF, ELSEWHERE, UNKNOWN = -1, -2, -3
 REPEATED = 64
 """Observations that came again, from which on pairs are kept too."""
 
@@ -113,13 +116,54 @@ class Transitions:
         taken["reward_after"] = self._neighbours_reward(numbers, 1)
         return taken
 
-    def _neighbours_reward(self, numbers: Any, way: int) -> Any:
-        """Rewards of the same copy's step before or after each of these; 0 where it is not kept."""
+    def ahead(self, numbers: Any, names: Any) -> Any:
+        """How many steps after each of these transitions' own the observation of that name was seen, in the same episode; or
+        ITSELF, ELSEWHERE (it began another transition), UNKNOWN."""
+        numpy, columns = self.numpy, self.columns
+        elsewhere = numpy.fromiter((name in self.places for name in names.tolist()), bool, len(names))
+        found = numpy.where(elsewhere, ELSEWHERE, UNKNOWN).astype(numpy.int8)
+        found[columns["observation"][numbers % TRANSITIONS_KEPT] == names] = ITSELF
+        searching = numpy.ones(len(names), bool)
+        for steps in range(MOST_AHEAD):
+            at, known = self._beside(numbers, steps)
+            searching &= known
+            seen = (columns["next_observation"][at] == names) | (columns["final_observation"][at] == names)
+            found[seen & searching] = steps
+            searching &= ~seen & ~(columns["terminated"][at] | columns["truncated"][at])
+            if not searching.any():
+                break
+        return found
+
+    def windows(self, numbers: Any, steps: int) -> dict[str, Any]:
+        """Of so many steps from each of these: the rewards, whatever ends between them; after how many the episode ended
+        (`steps` where it did not) and whether by itself; and whether all of them are kept."""
+        numpy, columns = self.numpy, self.columns
+        rewards = numpy.zeros((len(numbers), steps), numpy.float32)
+        ends = numpy.full(len(numbers), steps, numpy.int64)
+        whole = numpy.ones(len(numbers), bool)
+        ended = numpy.zeros(len(numbers), bool)
+        for step in range(steps):
+            at, known = self._beside(numbers, step)
+            whole &= known
+            rewards[:, step] = columns["reward"][at] * known
+            over = known & (columns["terminated"][at] | columns["truncated"][at])
+            over &= ends == steps
+            ended |= over & columns["terminated"][at]
+            ends[over] = step
+        return {"rewards": rewards, "ends": ends, "ended_terminated": ended, "whole": whole}
+
+    def _beside(self, numbers: Any, steps: int) -> tuple[Any, Any]:
+        """Places of the same copy's transitions so many steps later, and whether they are kept."""
         columns = self.columns
         at = numbers % TRANSITIONS_KEPT
-        beside = numbers + way * (int(columns["copy"].max()) + 1)
+        beside = numbers + steps * (int(columns["copy"].max()) + 1)
         place = beside % TRANSITIONS_KEPT
         known = (beside >= max(0, self.count - TRANSITIONS_KEPT)) & (beside < self.count)
         for name in ("stream", "copy"):
             known &= columns[name][place] == columns[name][at]
-        return columns["reward"][place] * known
+        return place, known
+
+    def _neighbours_reward(self, numbers: Any, way: int) -> Any:
+        """Rewards of the same copy's step before or after each of these; 0 where it is not kept."""
+        place, known = self._beside(numbers, way)
+        return self.columns["reward"][place] * known

@@ -17,14 +17,13 @@ the batch, so that no identity of next observations is needed.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .fitting import trimmed_least_squares
+from .fitting import least_squares, trimmed_least_squares
+from .futures import futures
 from .losses import Array, Loss, Regression
 
 MATCHED = 1e-4
@@ -34,7 +33,6 @@ NEAR = 1e-3
 MOST_INNER = 0.8
 """Share of the inner rows that a definition must explain; ends written to the wrong rows spoil a few of them."""
 MIN_ROWS = 8
-WRONG_SQUASH = "tanh of the squashed action"
 WRONG_SIGN = "tanh with the wrong sign"
 
 
@@ -49,6 +47,10 @@ class Explanation:
     gamma: float
     temperature: float
     error: float
+    steps: int
+    """Rewards in it before the future."""
+    last_discount: float
+    """Factor of the future: gamma for one step, gamma ** n for n."""
     terminal: Counter[str]
     """treatment -> rows that only it explains; "unexplained" beside them."""
     cut: Counter[str]
@@ -82,6 +84,8 @@ def explain(
 ) -> Bootstrapped | None:
     """`likely` are pairs (future, soft) that explained other targets of the run: if one does, no others are tried. `try_shifts`:
     where nothing explains it, also by the reward of the step before or after."""
+    if "t.rewards" in loss.arrays and (several := explain_several(loss, regression)) is not None:
+        return several
     found = _explain(loss, regression, likely) if likely else None
     if found is None or not found.explanations:
         found = _explain(loss, regression, None)
@@ -108,7 +112,7 @@ def _explain(
     spread = max(float(y.std()), 1e-3 * float(np.abs(y).max()), 1e-6)
     explanations = []
     best = np.inf
-    for future, networks, numbers, soft, columns in _futures(loss, regression.target.size):
+    for future, networks, numbers, soft, columns in futures(loss, regression.target.size):
         if only is not None and not {(future, soft), (future, WRONG_SIGN)} & only:
             continue
         ahead = np.stack([numbers[rows], *(column[rows] for column in columns)], axis=1)
@@ -133,6 +137,8 @@ def _explain(
                 gamma=float(answer[1]),
                 temperature=-float(answer[2] / answer[1]) if columns and abs(answer[1]) > 1e-6 else 0.0,
                 error=error,
+                steps=1,
+                last_discount=float(answer[1]),
                 terminal=terminal,
                 cut=_count(y[cut], {"go on": goes_on, "stop": stops}, cut, tolerance),
                 inner=_count(y[~(terminated | cut)], {"go on": goes_on, "stop": stops}, ~(terminated | cut), tolerance),
@@ -149,6 +155,73 @@ def _explain(
         rows=len(rows),
         reward_only=np.inf if alone is None else alone[1],
         next_rows_reset=_read_from_reset(loss, rows),
+        shifted="",
+        other_actions=_other_actions(loss, rows, regression),
+    )
+
+
+def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
+    """y = c (r0 + gamma r1 + ...) + g X over several steps; None where that explains nothing."""
+    arrays = loss.arrays
+    rows, rewards, ends = arrays["t.row"], arrays["t.rewards"].astype(np.float64), arrays["t.ends"]
+    steps = rewards.shape[1]
+    if steps < 2 or regression.target.size <= int(rows.max(initial=0)) or len(rewards) != len(rows):
+        return None
+    y = regression.target[rows]
+    whole = arrays["t.whole"]
+    inner = whole & (ends == steps)
+    spread = max(float(y.std()), 1e-3 * float(np.abs(y).max()), 1e-6)
+    varied = least_squares(rewards[inner], np.zeros(int(inner.sum()))) is not None if inner.sum() > steps else False
+    columns = rewards if varied else rewards.sum(axis=1, keepdims=True)
+    explanations = []
+    best = np.inf
+    for future, networks, numbers, soft, more in futures(loss, regression.target.size):
+        if soft or more:
+            continue
+        ahead = numbers[rows]
+        solved = _solve(np.concatenate([columns, ahead[:, None]], axis=1), y, inner, spread)
+        if solved is None:
+            continue
+        answer, error = solved
+        best = min(best, error)
+        if error > MATCHED or abs(answer[-1]) < 0.05:
+            continue
+        first, last = float(answer[0]), float(answer[-1])
+        gamma = float(answer[1:-1] @ answer[:-2] / (answer[:-2] @ answer[:-2])) if varied else abs(last) ** (1 / steps)
+        powers = first * gamma ** np.arange(steps)
+        if not varied:  # only their sum is known
+            powers *= steps / np.sum(gamma ** np.arange(steps))
+        if varied and np.abs(powers - answer[:-1]).max() > 0.01 * abs(first):
+            continue
+        sums = np.cumsum(rewards * powers, axis=1)
+        at_end = np.minimum(ends, steps - 1)
+        stops = sums[np.arange(len(y)), at_end]
+        goes_on = stops + gamma ** (at_end + 1) * ahead
+        across = sums[:, -1] + last * ahead
+        tolerance = max(NEAR, 10 * error) * spread
+        ended = whole & (ends < steps)
+        before_last = ended & (ends < steps - 1)
+        terminal, cut = ended & arrays["t.ended_terminated"], ended & ~arrays["t.ended_terminated"]
+        ways = {"stop": stops, "go on": goes_on, "across": np.where(before_last, across, np.nan)}
+        explanations.append(
+            Explanation(
+                future=future, networks=networks, soft="", reward_scale=first, gamma=gamma, temperature=0.0, error=error,
+                steps=steps, last_discount=last, terminal=_count(y[terminal], ways, terminal, tolerance),
+                cut=_count(y[cut], ways, cut, tolerance), inner=Counter(),
+            )
+        )  # fmt: skip
+    if not explanations:
+        return None
+    return Bootstrapped(
+        update=loss.update,
+        module=regression.module,
+        explanations=explanations,
+        best=float(best),
+        terminal_rows=sum(explanations[0].terminal.values()),
+        cut_rows=sum(explanations[0].cut.values()),
+        rows=len(rows),
+        reward_only=np.inf,
+        next_rows_reset=0,
         shifted="",
         other_actions=_other_actions(loss, rows, regression),
     )
@@ -193,81 +266,6 @@ def _other_actions(loss: Loss, rows: Array, regression: Regression) -> int:
     if index is None or actions is None or actions.shape[1] != 1:
         return 0
     return int((index[rows] != actions[:, 0]).sum())
-
-
-def _futures(loss: Loss, count: int) -> Iterator[tuple[str, tuple[str, ...], Array, str, list[Array]]]:
-    """(how, which networks, numbers, how soft, columns of a log-probability) for everything X may have been."""
-    wide: list[tuple[str, Array]] = []
-    single: list[tuple[str, Array]] = []
-    for position, about in enumerate(loss.event.silent):
-        output = loss.arrays.get(f"n{position}.output")
-        if output is None or output.ndim == 0 or len(output) != count:
-            continue
-        name = str(about.get("module"))
-        numbers = output.astype(np.float64)
-        if output.size == count:
-            _put(single, name, numbers.reshape(-1))
-        elif output.ndim == 2:
-            _put(wide, name, numbers)
-    wide += _duelling(single, wide)
-    rows = np.arange(count)
-    for name, numbers in wide:
-        yield f"largest of {name}", (name,), numbers.max(axis=1), "", []
-        yield f"mean of {name}", (name,), numbers.mean(axis=1), "", []
-        yield f"smallest of {name}", (name,), numbers.min(axis=1), "", []
-    for (name, numbers), (other, choosing) in itertools.permutations(wide, 2):
-        if numbers.shape == choosing.shape:
-            yield f"{name} at the largest of {other}", (name, other), numbers[rows, choosing.argmax(axis=1)], "", []
-    plain: list[tuple[str, tuple[str, ...], Array]] = [(name, (name,), numbers) for name, numbers in single]
-    for (first, one), (second, two) in itertools.combinations(single, 2):
-        if first != second and not np.array_equal(one, two):
-            plain.append((f"smaller of {first} and {second}", (first, second), np.minimum(one, two)))
-            plain.append((f"larger of {first} and {second}", (first, second), np.maximum(one, two)))
-    for how, networks, numbers in plain:
-        yield how, networks, numbers, "", []
-        for correction, columns in _soft_columns(loss, count):
-            yield f"{how}, less a log-probability", networks, numbers, correction, columns
-
-
-def _duelling(single: list[tuple[str, Array]], wide: list[tuple[str, Array]]) -> list[tuple[str, Array]]:
-    """Values put together outside of any module: V + A - mean A, of two parts of one network."""
-    found = []
-    for (first, value), (second, gain) in itertools.product(single, wide):
-        parent = first.rpartition(".")[0]
-        if parent and parent == second.rpartition(".")[0]:
-            found.append((parent, value[:, None] + gain - gain.mean(axis=1, keepdims=True)))
-    return found
-
-
-def _put(calls: list[tuple[str, Array]], name: str, numbers: Array) -> None:
-    """A call; if it only hands on what a part of it said, in place of that part."""
-    for position, (_, known) in enumerate(calls):
-        if np.array_equal(known, numbers):
-            calls[position] = (name, numbers)
-            return
-    calls.append((name, numbers))
-
-
-def _soft_columns(loss: Loss, count: int) -> list[tuple[str, list[Array]]]:
-    """For each silent log-probability: itself, and with the usual corrections for tanh, which a scale of the action shifts."""
-    found: list[tuple[str, list[Array]]] = []
-    for position in range(len(loss.event.silent_log_probs)):
-        value, action = loss.arrays.get(f"s{position}.value"), loss.arrays.get(f"s{position}.action")
-        if value is None or len(value) != count:
-            continue
-        log_prob = value.astype(np.float64).reshape(count, -1).sum(axis=1)
-        found.append(("plain", [log_prob]))
-        if action is not None and action.size == value.size:
-            before = action.astype(np.float64).reshape(count, -1)
-            squashed = np.tanh(before.astype(np.float32)).astype(np.float64)
-            ones = np.ones(count)
-            corrections = {
-                "tanh": 2 * (np.log(2) - before - np.logaddexp(0.0, -2 * before)),
-                "guarded tanh": np.log(1 - squashed**2 + 1e-6),
-                WRONG_SQUASH: np.log(1 - np.tanh(squashed) ** 2 + 1e-6),
-            }
-            found += [(name, [log_prob, column.sum(axis=1), ones]) for name, column in corrections.items()]
-    return found
 
 
 def _read_from_reset(loss: Loss, rows: Array) -> int:

@@ -4,6 +4,7 @@
     lineage     target networks: start equal, lag, move, share nothing
     returns     returns and advantages of rollouts, recomputed from what the environment returned
     bootstrap   temporal-difference targets, recomputed from rewards, ends and the networks' own answers
+    memory      rows of a replay memory against what the environment did
     ratio       new and old log-probabilities before the first step
     direction   what a step does: advantageous actions gain, predictions near their targets, actors climb their critics
     signs       entropy, temperature
@@ -22,6 +23,7 @@ from .dependence import CreditReachesOn, PolicyLooks
 from .direction import ActorClimbs, PolicyDirection, ValueDirection
 from .language import ReferenceApart, TokensMasked
 from .lineage import RestoresSomething, TargetNetworks
+from .memory import MemoryTrue
 from .ownership import GradientsCleared, LossesReachWeights, OptimizersFed, WeightsOwned
 from .rates import ClippingActs, LearningRateAlive
 from .ratio import RatioIsOne
@@ -40,6 +42,7 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     RestoresSomething(),
     ReturnsRecomputed(),
     BootstrapRecomputed(),
+    MemoryTrue(),
     RatioIsOne(),
     PolicyDirection(),
     ValueDirection(),

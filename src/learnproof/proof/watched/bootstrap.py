@@ -12,7 +12,8 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Seen
-from ..seen.bootstrap import WRONG_SIGN, WRONG_SQUASH, Bootstrapped, explain
+from ..seen.bootstrap import WRONG_SIGN, Bootstrapped, Explanation, explain
+from ..seen.futures import WRONG_SQUASH
 from .base import ENOUGH, FEW_ROWS, Fail, SeenCheck, some
 from .lineage import targets as target_networks
 
@@ -104,6 +105,8 @@ class BootstrapRecomputed(SeenCheck):
                 "gamma is above 1, or the future is added twice.",
                 "Use a discount of at most 1.",
             )
+        if (wrong := self._over_several_steps(first, terminal + cut, fail)) is not None:
+            return wrong
         if others > 0.2 * rows:
             return fail(
                 f"In {others} of {rows} rows the loss looks at another action than the one that was taken.",
@@ -164,6 +167,27 @@ class BootstrapRecomputed(SeenCheck):
             f"{figures['error']:.1g} of their spread; {figures['terminal_rows']} terminal rows among them.",
             figures,
         )
+
+    def _over_several_steps(self, first: list[Explanation], ends: Counter[str], fail: Fail) -> Finding | None:
+        several = [each for each in first if each.steps > 1]
+        if len(several) < ENOUGH:
+            return None
+        steps = several[0].steps
+        if ends["across"] >= FEW_ROWS:
+            return fail(
+                f"{ends['across']} targets over {steps} steps go on across the end of an episode.",
+                "The window of rewards is not emptied, or not cut, where an episode ends.",
+                "Let a window end where its episode ends, with the rewards up to there.",
+            )
+        off = [each for each in several if abs(each.last_discount - each.gamma**each.steps) > 0.2 * (1 - each.gamma)]
+        if len(off) > 0.9 * len(several):
+            return fail(
+                f"The value after {steps} rewards is discounted by {off[0].last_discount:.4g}, the rewards by {off[0].gamma:.4g} a "
+                f"step: {off[0].gamma ** steps:.4g} was due.",
+                "The bootstrap is discounted once, or not at all, instead of once per reward.",
+                "Multiply the value after n rewards by gamma ** n.",
+            )
+        return None
 
     def _wrong_networks(self, seen: Seen, matched: list[Bootstrapped], common: list[str], fail: Fail) -> Finding | None:
         if common and all(future.startswith("larger of") for future in common):

@@ -251,6 +251,16 @@ class ActorClimbs(SeenCheck):
                 cause="Q is detached, or computed under no_grad, in the actor's loss.",
                 advice="Let the gradient flow through Q into the action; freeze the critic's weights, not its output.",
             )
+        cut = [loss for loss, _ in found if not _reaches_actor_through_critic(seen, loss)]
+        if len(cut) >= ENOUGH and len(cut) > 0.9 * len(found):
+            return self.finding(
+                "fail",
+                f"In {len(cut)} losses of the actor the critic's answer has no gradient for the actor's weights.",
+                {"losses": len(found), "in_which_the_action_is_cut_off": len(cut)},
+                where="the actor's loss",
+                cause="The action that the critic is given has no graph: sample() where rsample() belongs, or a detached action.",
+                advice="Draw the action with rsample(), or hand over the actor's output itself.",
+            )
         sign = descends(seen)
         slopes = np.array([slope * sign for _, slope in found])
         mixed = [loss for loss, _ in found if _regresses_and_climbs(seen, loss)]
@@ -335,6 +345,20 @@ def _find_actor_losses(seen: Seen) -> list[tuple[Loss, float]]:
         if asked and others and slope:
             found.append((loss, slope))
     return found
+
+
+def _reaches_actor_through_critic(seen: Seen, loss: Loss) -> bool:
+    """Whether a term with a critic's answer in it reaches other weights than the critics'."""
+    regressed = critics(seen)
+    terms = {
+        term
+        for about in loss.event.calls
+        if any(_related(str(about.get("module")), critic) for critic in regressed)
+        for term in about.get("terms", ())
+        if term < len(loss.term_reach)
+    }
+    reached = {name for term in terms for name in loss.term_reach[term]}
+    return not terms or any(not any(name.startswith(critic + ".") for critic in regressed) for name in reached)
 
 
 def _one_number(gradient: Array) -> bool:

@@ -15,7 +15,7 @@ from ...evidence.watched import FollowerMoved, Loaded
 from ..check import Finding
 from ..seen import Seen
 from ..seen.view import Follower
-from .base import SeenCheck
+from .base import SeenCheck, some
 
 PATIENCE_UPDATES = 1_000
 PATIENCE_STEPS = 10_500
@@ -83,6 +83,30 @@ class TargetNetworks(SeenCheck):
                 where=where,
                 cause="Its weights were initialised apart and not copied before the first update.",
                 advice="Call target.load_state_dict(network.state_dict()) before training.",
+            )
+        if moves == 0 and totals is not None and totals.looks >= MIN_MOVES and totals.pulls >= EVERY * totals.looks:
+            return self.finding(
+                "fail",
+                f"{follower.name} never moved, and {met.leader} was moved between its own steps {totals.pulls} of {totals.looks} times: "
+                "the network that trains is drawn to its target.",
+                {**figures, "looks": totals.looks, "pulls": totals.pulls},
+                where=where,
+                cause="Source and destination of the soft update are exchanged.",
+                advice="Blend the network into the target: target = tau * network + (1 - tau) * target.",
+            )
+        siblings = [
+            other.name
+            for other in targets(seen)
+            if other.totals is not None and other.totals.moves >= MIN_MOVES and other.name != follower.name
+        ]
+        if moves == 0 and siblings:
+            return self.finding(
+                "fail",
+                f"{follower.name} did not move in {steps} optimizer steps, though {some(siblings)} did.",
+                figures,
+                where=where,
+                cause="The synchronisation leaves this network out.",
+                advice="Synchronise every target network at the same place.",
             )
         if moves == 0:
             long = steps >= PATIENCE_UPDATES and env_steps >= PATIENCE_STEPS

@@ -194,8 +194,8 @@ class OptimizersFed(SeenCheck):
         if missing:
             return self.finding(
                 "fail",
-                f"{common_module(missing)} ({len(missing)} weights) is held by an optimizer and is used when acting, and had no "
-                "gradient on any measured step.",
+                f"{common_module(missing)} ({len(missing)} weights) is held by an optimizer and is used (for acting, or for "
+                "targets), and had no gradient on any measured step.",
                 figures,
                 where=common_module(missing),
                 cause="The loss does not depend on it: its output was detached, rebuilt as a new tensor, or left out of the loss.",
@@ -216,13 +216,28 @@ def _starved(seen: Seen, by_optimizer: dict[int, list[OptimizerStep]]) -> set[st
         if len(steps) >= 2 * MIN_STEPS:
             listed = {name for name in seen.owned.get(index, set()) if seen.trainable.get(name, False)}
             never |= listed - graded
-    acting = _acting_modules(seen)
     found: set[str] = set()
-    for module in acting:
+    for module in _acting_modules(seen) | _valuing_modules(seen):
         own = {name for name in seen.trainable if name.startswith(module + ".") and seen.trainable[name]}
         if own and own <= never:
             found |= own
     return found
+
+
+def _valuing_modules(seen: Seen) -> set[str]:
+    """Networks, or parts of them, whose answers make targets: those that the asked target networks follow."""
+    asked = {
+        str(about.get("module"))
+        for loss in seen.training_losses
+        if loss.regressions and loss.event.transitions_of is not None
+        for about in loss.event.silent
+    }
+    return {
+        follower.met.leader + name[len(follower.name) :]
+        for follower in seen.followers
+        for name in asked
+        if name == follower.name or name.startswith(follower.name + ".")
+    }
 
 
 class GradientsCleared(SeenCheck):

@@ -5,7 +5,8 @@ import pytest
 
 from learnproof.evidence import Evidence, RunStarted
 from learnproof.evidence.watched import LossSeen
-from learnproof.proof.seen.bootstrap import WRONG_SQUASH, Bootstrapped, explain
+from learnproof.proof.seen.bootstrap import Bootstrapped, explain
+from learnproof.proof.seen.futures import WRONG_SQUASH
 from learnproof.proof.seen.losses import Loss, Regression
 
 ROWS, ACTIONS, GAMMA = 96, 3, 0.97
@@ -132,3 +133,48 @@ def test_rewards_alone_and_noise_are_told_apart():
     noise = explained(arrays, rng.normal(size=ROWS))
     assert noise.explanations == []
     assert noise.reward_only > 0.1
+
+
+def windows(seed: int, steps: int, constant: bool = False) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """A batch of windows of rewards, a tenth of which ends inside; and the discounted sums up to the end."""
+    arrays, rng = batch(seed)
+    rewards = np.ones((ROWS, steps)) if constant else rng.normal(0.5, 1.0, (ROWS, steps))
+    ends = np.where(rng.random(ROWS) < 0.2, rng.integers(0, steps, ROWS), steps)
+    arrays |= {
+        "t.rewards": rewards.astype(np.float32),
+        "t.ends": ends,
+        "t.ended_terminated": (ends < steps) & (rng.random(ROWS) < 0.6),
+        "t.whole": np.ones(ROWS, bool),
+    }
+    inside = np.arange(steps) <= np.minimum(ends, steps - 1)[:, None]
+    return arrays, (arrays["t.rewards"] * inside * GAMMA ** np.arange(steps)).sum(axis=1)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("steps", [2, 3, 5])
+def test_targets_over_several_steps(steps, constant):
+    arrays, sums = windows(steps, steps, constant)
+    left = GAMMA ** np.minimum(arrays["t.ends"] + 1, steps) * ~arrays["t.ended_terminated"]
+    (found,) = explained(arrays, sums + left * arrays["n0.output"].max(axis=1)).explanations
+    assert found.future == "largest of target"
+    assert found.steps == steps
+    assert found.gamma == pytest.approx(GAMMA, abs=1e-4)
+    assert found.last_discount == pytest.approx(GAMMA**steps, abs=1e-4)
+    assert set(found.terminal) == {"stop"}
+    assert set(found.cut) == {"go on"}
+
+
+def test_a_bootstrap_discounted_once_over_three_steps():
+    arrays, sums = windows(0, 3)
+    y = sums + GAMMA * (arrays["t.ends"] == 3) * arrays["n0.output"].max(axis=1)
+    (found,) = explained(arrays, y).explanations
+    assert found.gamma == pytest.approx(GAMMA, abs=1e-4)
+    assert found.last_discount == pytest.approx(GAMMA, abs=1e-4)
+
+
+def test_windows_that_go_on_across_an_end():
+    arrays, _ = windows(0, 3)
+    arrays["t.ended_terminated"] = arrays["t.ends"] < 3
+    sums = (arrays["t.rewards"] * GAMMA ** np.arange(3)).sum(axis=1)
+    (found,) = explained(arrays, sums + GAMMA**3 * arrays["n0.output"].max(axis=1)).explanations
+    assert found.terminal["across"] > 5

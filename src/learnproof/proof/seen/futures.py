@@ -1,0 +1,88 @@
+"""What the future in a temporal-difference target may have been made of: the answers of networks that were asked without gradient
+beside the batch, alone and put together, with or without a log-probability."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from .losses import Array, Loss
+
+WRONG_SQUASH = "tanh of the squashed action"
+
+
+def futures(loss: Loss, count: int) -> Iterator[tuple[str, tuple[str, ...], Array, str, list[Array]]]:
+    """(how, which networks, numbers, how soft, columns of a log-probability) for everything X may have been."""
+    wide: list[tuple[str, Array]] = []
+    single: list[tuple[str, Array]] = []
+    for position, about in enumerate(loss.event.silent):
+        output = loss.arrays.get(f"n{position}.output")
+        if output is None or output.ndim == 0 or len(output) != count:
+            continue
+        name = str(about.get("module"))
+        numbers = output.astype(np.float64)
+        if output.size == count:
+            _put(single, name, numbers.reshape(-1))
+        elif output.ndim == 2:
+            _put(wide, name, numbers)
+    wide += _duelling(single, wide)
+    rows = np.arange(count)
+    for name, numbers in wide:
+        yield f"largest of {name}", (name,), numbers.max(axis=1), "", []
+        yield f"mean of {name}", (name,), numbers.mean(axis=1), "", []
+        yield f"smallest of {name}", (name,), numbers.min(axis=1), "", []
+    for (name, numbers), (other, choosing) in itertools.permutations(wide, 2):
+        if numbers.shape == choosing.shape:
+            yield f"{name} at the largest of {other}", (name, other), numbers[rows, choosing.argmax(axis=1)], "", []
+    plain: list[tuple[str, tuple[str, ...], Array]] = [(name, (name,), numbers) for name, numbers in single]
+    for (first, one), (second, two) in itertools.combinations(single, 2):
+        if first != second and not np.array_equal(one, two):
+            plain.append((f"smaller of {first} and {second}", (first, second), np.minimum(one, two)))
+            plain.append((f"larger of {first} and {second}", (first, second), np.maximum(one, two)))
+    for how, networks, numbers in plain:
+        yield how, networks, numbers, "", []
+        for correction, columns in _soft_columns(loss, count):
+            yield f"{how}, less a log-probability", networks, numbers, correction, columns
+
+
+def _duelling(single: list[tuple[str, Array]], wide: list[tuple[str, Array]]) -> list[tuple[str, Array]]:
+    """Values put together outside of any module: V + A - mean A, of two parts of one network."""
+    found = []
+    for (first, value), (second, gain) in itertools.product(single, wide):
+        parent = first.rpartition(".")[0]
+        if parent and parent == second.rpartition(".")[0]:
+            found.append((parent, value[:, None] + gain - gain.mean(axis=1, keepdims=True)))
+    return found
+
+
+def _put(calls: list[tuple[str, Array]], name: str, numbers: Array) -> None:
+    """A call; if it only hands on what a part of it said, in place of that part."""
+    for position, (_, known) in enumerate(calls):
+        if np.array_equal(known, numbers):
+            calls[position] = (name, numbers)
+            return
+    calls.append((name, numbers))
+
+
+def _soft_columns(loss: Loss, count: int) -> list[tuple[str, list[Array]]]:
+    """For each silent log-probability: itself, and with the usual corrections for tanh, which a scale of the action shifts."""
+    found: list[tuple[str, list[Array]]] = []
+    for position in range(len(loss.event.silent_log_probs)):
+        value, action = loss.arrays.get(f"s{position}.value"), loss.arrays.get(f"s{position}.action")
+        if value is None or len(value) != count:
+            continue
+        log_prob = value.astype(np.float64).reshape(count, -1).sum(axis=1)
+        found.append(("plain", [log_prob]))
+        if action is not None and action.size == value.size:
+            before = action.astype(np.float64).reshape(count, -1)
+            squashed = np.tanh(before.astype(np.float32)).astype(np.float64)
+            ones = np.ones(count)
+            corrections = {
+                "tanh": 2 * (np.log(2) - before - np.logaddexp(0.0, -2 * before)),
+                "guarded tanh": np.log(1 - squashed**2 + 1e-6),
+                WRONG_SQUASH: np.log(1 - np.tanh(squashed) ** 2 + 1e-6),
+            }
+            found += [(name, [log_prob, column.sum(axis=1), ones]) for name, column in corrections.items()]
+    return found

@@ -1,0 +1,183 @@
+"""Memories that batches are drawn from: does a row hold what one step of the environment was?
+
+A batch's observations are known by name, and with them the transitions that they began (watching/transitions.py). What the
+networks were asked beside them is then compared: the next observation, the action that a critic was given, the state in
+which the next action was chosen. A row that nobody can place is no accusation: scripts relabel goals and disturb images.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..check import Finding
+from ..seen import Loss, Seen
+from ..seen.losses import Array
+from .base import ENOUGH, SeenCheck
+
+ITSELF, ELSEWHERE = -1, -2
+"""As in watching/transitions.py."""
+MIN_ROWS = 8
+MOST = 0.9
+TORN = 0.5
+"""Share of a batch's rows that must be beside the wrong state; rows of one episode may meet each other by chance."""
+OTHER_ACTIONS = 0.2
+
+
+class MemoryTrue(SeenCheck):
+    name = "memory_true"
+    concerns = "values"
+    question = "Do the rows that training draws from its memory hold what the environment did?"
+    family = "mechanism-target"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if _drawn(seen) else "no batch was seen that is drawn from a memory whose transitions are known"
+
+    def look(self, seen: Seen) -> Finding:
+        drawn = _drawn(seen)
+        torn = [loss for loss in drawn if _ahead(loss) < 1 - TORN and _share(loss, ELSEWHERE) > TORN]
+        still = [loss for loss in drawn if _ahead(loss) < 1 - MOST and _share(loss, ITSELF) > MOST]
+        misplaced = [loss for loss in drawn if _chosen_at_itself(seen, loss)]
+        compared = [share for loss in drawn if (share := _other_actions(loss)) is not None]
+        later = compared[len(compared) // 2 :]
+        figures: dict[str, Any] = {
+            "batches": len(drawn),
+            "with_next_states_of_other_rows": len(torn),
+            "with_the_state_itself_as_the_next": len(still),
+            "with_next_actions_chosen_in_the_state_itself": len(misplaced),
+            "rows_with_another_action": float(np.mean(compared)) if compared else None,
+        }
+
+        def enough(found: list[Loss]) -> bool:
+            return len(found) >= max(ENOUGH, TORN * len(drawn))
+
+        if enough(torn):
+            return self.finding(
+                "fail",
+                f"In {len(torn)} of {len(drawn)} batches the next states belong to other rows: they did not follow the states that they "
+                "stand beside.",
+                figures,
+                where="drawing from the memory",
+                cause="The columns of the memory are drawn with different indices, written at different places, or shuffled apart.",
+                advice="Draw one set of indices and read all columns with it.",
+            )
+        if enough(still):
+            return self.finding(
+                "fail",
+                f"In {len(still)} of {len(drawn)} batches the next state is the state itself.",
+                figures,
+                where="storing in the memory",
+                cause="obs = next_obs is done before the transition is stored, or one array is stored for both.",
+                advice="Store (obs, action, reward, next_obs) first, then go on to next_obs.",
+            )
+        if enough(misplaced):
+            return self.finding(
+                "fail",
+                f"In {len(misplaced)} of {len(drawn)} batches the action of the next state was chosen in the state itself.",
+                figures,
+                where="computation of targets",
+                cause="The actor is asked with obs where next_obs belongs.",
+                advice="Ask the actor for the next observation when the target is made.",
+            )
+        if len(later) >= ENOUGH and float(np.median(later)) > OTHER_ACTIONS:
+            return self.finding(
+                "fail",
+                f"The critic is given another action than the environment was, in {np.median(later):.0%} of the rows.",
+                figures,
+                where="storing in the memory",
+                cause="The action is stored before noise, scaling or clipping is put on it; or it belongs to another step.",
+                advice="Store the action that was given to env.step.",
+            )
+        if len(drawn) < ENOUGH or not any(_ahead(loss) > MOST for loss in drawn):
+            return self.finding("undecided", "What the networks were asked beside the batch is not known.", figures)
+        return self.finding(
+            "pass", f"The rows of {len(drawn)} batches hold states with the states that followed them.", figures
+        )
+
+
+def _drawn(seen: Seen) -> list[Loss]:
+    """Losses with a regression on a batch whose transitions are known, and networks asked beside it."""
+    return [
+        loss
+        for loss in seen.training_losses
+        if loss.regressions
+        and not loss.policies
+        and len(loss.arrays.get("t.row", ())) >= MIN_ROWS
+        and loss.cycle not in seen.on_policy_cycles
+        and any(f"n{position}.ahead" in loss.arrays for position in range(len(loss.event.silent)))
+    ]
+
+
+def _asked(loss: Loss) -> dict[int, Array]:
+    """Silent call -> by how many steps its rows lie ahead."""
+    return {
+        position: loss.arrays[f"n{position}.ahead"]
+        for position in range(len(loss.event.silent))
+        if len(loss.arrays.get(f"n{position}.ahead", ())) >= MIN_ROWS
+    }
+
+
+def _ahead(loss: Loss) -> float:
+    """Of the calls, the largest share of rows that lie ahead."""
+    return max((float((steps >= 0).mean()) for steps in _asked(loss).values()), default=0.0)
+
+
+def _share(loss: Loss, where: int) -> float:
+    return max((float((steps == where).mean()) for steps in _asked(loss).values()), default=0.0)
+
+
+def _chosen_at_itself(seen: Seen, loss: Loss) -> bool:
+    """A critic that takes actions was asked about next states, and whoever chooses actions only about the states themselves."""
+    if not any(key.endswith(".action") and key[0] == "c" for key in loss.arrays):
+        return False
+    wide: list[float] = []
+    ahead = False
+    for position, steps in _asked(loss).items():
+        output = loss.arrays.get(f"n{position}.output")
+        if output is None or output.ndim == 0:
+            continue
+        if output.size == len(output):
+            ahead |= float((steps >= 0).mean()) > MOST
+        else:
+            wide.append(float((steps >= 0).mean()) - float((steps == ITSELF).mean()))
+    return ahead and bool(wide) and max(wide) < -MOST
+
+
+def _other_actions(loss: Loss) -> float | None:
+    """Share of the rows in which the regressed critic was given another action than the environment, up to the scale of each
+    column; rows at the edge of what the environment was given may have been clipped."""
+    rows, done = loss.arrays["t.row"], loss.arrays.get("t.action")
+    for regression in loss.regressions:
+        given = None if regression.call is None else loss.arrays.get(f"c{regression.call}.action")
+        if given is None or done is None or given.ndim != 2 or given.shape[1] != done.shape[1]:
+            continue
+        if len(given) <= int(rows.max()):
+            continue
+        return _unlike(given[rows].astype(np.float64), done.astype(np.float64))
+    return None
+
+
+def _unlike(given: Array, done: Array) -> float | None:
+    inside = ((done > done.min(axis=0)) & (done < done.max(axis=0))).all(axis=1)
+    if inside.sum() < MIN_ROWS:
+        return None
+    given, done = given[inside], done[inside]
+    unlike = np.zeros(len(given), bool)
+    for column in range(given.shape[1]):
+        x, y = done[:, column], given[:, column]
+        size = max(float(np.abs(y).max()), 1e-6)
+        plain = np.abs(y - x) > 1e-4 * size
+        slope, shift = _line(x, y)
+        unlike |= plain & (np.abs(y - slope * x - shift) > 1e-4 * size)
+    return float(unlike.mean())
+
+
+def _line(x: Array, y: Array) -> tuple[float, float]:
+    """Through the medians of pairs of rows: most of the rows decide, whatever the others are."""
+    apart = np.abs(x[:, None] - x[None, :]) > 1e-6
+    if not apart.any():
+        return 1.0, 0.0
+    first, second = np.nonzero(apart)
+    slope = float(np.median((y[first] - y[second]) / (x[first] - x[second])))
+    return slope, float(np.median(y - slope * x))
