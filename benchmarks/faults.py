@@ -42,7 +42,7 @@ FAMILIES = {
     "target_networks": {"targets"},
     "restores_something": {"targets", "rates"},
     "returns_recomputed": {"returns"},
-    "bootstrap_recomputed": {"returns", "targets", "signs"},
+    "bootstrap_recomputed": {"returns", "targets", "signs", "shapes"},
     "memory_true": {"returns", "goal"},
     "credit_reaches_on": {"returns", "goal"},
     "ratio_is_one": {"shapes", "returns", "language"},

@@ -244,6 +244,8 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
     elif name == "GatherBackward0":
         reading.gathers.append(number_of(node))
         _keep(torch, reading, "index", saved(node, "index"), node, _operand(node, 0))
+    elif name == "IndexBackward0":
+        _outer_pick(torch, node, reading)
     elif name in ("NllLossBackward0", "NllLoss2DBackward0"):
         _keep(torch, reading, "label", saved(node, "target"), node, _operand(node, 0))
 
@@ -318,6 +320,26 @@ def _broadcast(node: Any, name: str, reading: Reading) -> None:
             continue  # a softmax takes a row's own sum from each of its numbers
         if operand in ((n, 1), (n,), (1, n)) and len(reading.broadcasts) < 8:
             reading.broadcasts.append({"node": name, "shape": list(shape), "operand": list(operand)})
+
+
+def _outer_pick(torch: Any, node: Any, reading: Reading) -> None:
+    """q[:, actions] of N rows and N actions: every row at every other row's action."""
+    shape, indices = shape_of(node, 0), saved(node, "indices")
+    if (
+        shape is None
+        or len(shape) != 2
+        or shape[0] != shape[1]
+        or shape[0] < 2
+        or not isinstance(indices, (tuple, list))
+    ):
+        return
+    if (
+        len(indices) == 2
+        and indices[0] is None
+        and torch.is_tensor(indices[1])
+        and tuple(indices[1].shape) == shape[:1]
+    ):
+        reading.broadcasts.append({"node": "IndexBackward0", "shape": list(shape), "operand": [shape[0]]})
 
 
 # ---------------------------------------------------------------------- additive terms

@@ -125,6 +125,7 @@ class Keeping:
             "mean": float(score.result.mean()),
             "kind": score.kind,
             "gradient": None if gradient is None else float(gradient.sum()),
+            "terms": _terms_with(pending.reading, score.node),
         }
 
     def _constant(

@@ -1,7 +1,8 @@
 """The memory of what environments did lately: one row per step and copy, found again by the identity of its observation.
 
 Where observations come again and again (a small grid), a transition is found by the pair of its two observations, if the
-batch tells the second one; pairs that did not always end alike are left out.
+batch tells the second one; pairs that did not always end alike are left out. If no pair is known, for targets over several
+steps, the last few transitions from the observation are looked through for one that led to the second.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ ACTION_WIDTH = 16
 MOST_AHEAD = 16
 """Steps of which a target may be made."""
 ITSELF, ELSEWHERE, UNKNOWN = -1, -2, -3
+RECENT = 6
 REPEATED = 64
 """Observations that came again, from which on pairs are kept too."""
 
@@ -43,6 +45,8 @@ class Transitions:
         self.repeated = 0
         self.pairs: dict[tuple[int, int], int] = {}
         """(observation, next observation) -> number of the last such transition, or -1 where they did not end alike."""
+        self.recent: dict[int, tuple[int, ...]] = {}
+        """identity of an observation -> numbers of the last RECENT transitions from it; only where observations repeat."""
         self.action_width = 0
 
     def kept_raw(self) -> tuple[Any, Any]:
@@ -70,15 +74,19 @@ class Transitions:
                 column[start : start + rows, :width] = values[name]
             else:
                 column[start : start + rows] = values[name]
+        repeats = self.repeated > REPEATED
         for offset, identity in enumerate(values["observation"].tolist()):
             self.repeated += identity in self.places
             self.places[identity] = self.count + offset
+            if repeats:
+                self.recent[identity] = (*self.recent.get(identity, ())[1 - RECENT :], self.count + offset)
         if self.repeated > REPEATED:
             self._pair(start, rows)
         self.count += rows
         if len(self.places) > 2 * TRANSITIONS_KEPT:
             oldest = self.count - TRANSITIONS_KEPT
             self.places = {key: at for key, at in self.places.items() if at >= oldest}
+            self.recent = {key: at for key, at in self.recent.items() if at[-1] >= oldest}
         if len(self.pairs) > 2 * TRANSITIONS_KEPT:
             self.pairs = {}
 
@@ -104,9 +112,27 @@ class Transitions:
         if self.repeated > REPEATED:
             guesses = [[self.pairs.get(pair, -1) for pair in zip(identities_, nexts)] for nexts in following]
             found = max(guesses, key=lambda guess: sum(at >= 0 for at in guess), default=[-1] * len(identities_))
+            if 2 * sum(at >= 0 for at in found) < len(found):
+                found = self._led_to(identities_, following)
         else:
             found = [self.places.get(identity, -1) for identity in identities_]
         return [at if at >= oldest else -1 for at in found]
+
+    def _led_to(self, identities_: list[int], following: list[list[int]]) -> list[int]:
+        numpy = self.numpy
+        best, most = [-1] * len(identities_), 0
+        for nexts in following:
+            names = numpy.array(nexts, numpy.uint64)
+            found = numpy.full(len(names), -1, numpy.int64)
+            for turn in range(1, RECENT + 1):
+                numbers = [self.recent.get(identity, ()) for identity in identities_]
+                tried = numpy.array([at[-turn] if len(at) >= turn else -1 for at in numbers], numpy.int64)
+                known = (found < 0) & (tried >= max(0, self.count - TRANSITIONS_KEPT))
+                known[known] = self.ahead(tried[known], names[known]) >= 0
+                found[known] = tried[known]
+            if int((found >= 0).sum()) > most:
+                best, most = found.tolist(), int((found >= 0).sum())
+        return best
 
     def taken(self, numbers: Any) -> dict[str, Any]:
         at = numbers % TRANSITIONS_KEPT

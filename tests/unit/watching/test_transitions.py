@@ -64,3 +64,47 @@ def test_a_batch_over_the_edge_of_the_ring_keeps_all_of_its_rows(monkeypatch):
     found = kept.taken(np.array([30, 39]))
     assert found["reward"].tolist() == [30, 39]
     assert found["reward_before"].tolist() == pytest.approx([0, 0])  # other copies stand beside them
+
+
+def test_where_states_repeat_windows_of_several_steps_are_found():
+    """A ring of 12 states, walked one way; every state comes again and again, with another reward."""
+    kept = Transitions(np)
+    steps = 400
+    kept.add(
+        time=np.arange(steps),
+        stream=np.zeros(steps, int),
+        copy=np.zeros(steps, int),
+        observation=(np.arange(steps) % 12 + 1).astype(np.uint64),
+        next_observation=((np.arange(steps) + 1) % 12 + 1).astype(np.uint64),
+        final_observation=np.zeros(steps, np.uint64),
+        reward=np.arange(steps, dtype=np.float32),
+        terminated=np.zeros(steps, bool),
+        truncated=np.zeros(steps, bool),
+        resets=np.zeros(steps, bool),
+        action=np.zeros((steps, 1), np.float32),
+    )
+    for number in range(steps, steps + 24):
+        kept.add(
+            **{
+                name: np.array([value])
+                for name, value in {
+                    "time": number,
+                    "stream": 0,
+                    "copy": 0,
+                    "observation": np.uint64(number % 12 + 1),
+                    "next_observation": np.uint64((number + 1) % 12 + 1),
+                    "final_observation": np.uint64(0),
+                    "reward": float(number),
+                    "terminated": False,
+                    "truncated": False,
+                    "resets": False,
+                }.items()
+            },
+            action=np.zeros((1, 1), np.float32),
+        )
+    found = kept.numbers_of([5, 6], [[8, 9]])  # three steps ahead
+    assert kept.columns["observation"][found].tolist() == [5, 6]
+    assert kept.ahead(np.array(found), np.array([8, 9], np.uint64)).tolist() == [2, 2]
+    windows = kept.windows(np.array(found), 3)
+    assert np.array_equal(windows["rewards"], np.add.outer(found, np.arange(3)))
+    assert windows["whole"].all()

@@ -10,6 +10,7 @@ import numpy as np
 
 from .losses import Array, Loss
 
+OVER_THE_BATCH = "with the mean of the batch"
 WRONG_SQUASH = "tanh of the squashed action"
 
 
@@ -48,12 +49,13 @@ def futures(loss: Loss, count: int) -> Iterator[tuple[str, tuple[str, ...], Arra
 
 
 def _duelling(single: list[tuple[str, Array]], wide: list[tuple[str, Array]]) -> list[tuple[str, Array]]:
-    """Values put together outside of any module: V + A - mean A, of two parts of one network."""
+    """Values put together outside of any module: V + A - mean A, of two parts of one network; and with the wrong mean."""
     found = []
     for (first, value), (second, gain) in itertools.product(single, wide):
         parent = first.rpartition(".")[0]
         if parent and parent == second.rpartition(".")[0]:
             found.append((parent, value[:, None] + gain - gain.mean(axis=1, keepdims=True)))
+            found.append((f"{parent} {OVER_THE_BATCH}", value[:, None] + gain - gain.mean()))
     return found
 
 

@@ -9,6 +9,7 @@ The watcher wrote arrays by place (evidence/watched.py). Three things are read o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,17 @@ Array = np.ndarray[Any, Any]
 WRITTEN_OUT = "a network that is written out"
 ARITHMETIC = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "ClampBackward0", "ClampBackward1", "MinimumBackward0",
               "MaximumBackward0", "RsubBackward1")  # fmt: skip
+
+
+SOFTMAX = ("SoftmaxBackward0", "ExpBackward0")
+LOG_SOFTMAX = ("LogSoftmaxBackward0", "LogsumexpBackward0", "LogBackward0")
+
+
+def is_written_entropy(term: Mapping[str, Any]) -> bool:
+    """sum(p log p): the product of a softmax and its own logarithm."""
+    near = term["structure"][:4]
+    product = near[:1] == ["MulBackward0"] and "sum" in term["reductions"]
+    return product and any(n in SOFTMAX for n in near) and any(n in LOG_SOFTMAX for n in near)
 
 
 @dataclass(frozen=True)
@@ -217,6 +229,14 @@ class Loss:
         if gradient.ndim == 2 and len(gradient) == prediction.size:  # read at an index: the other columns get nothing
             return np.asarray(gradient.sum(axis=1))
         return None
+
+    # ------------------------------------------------------------------ entropy
+
+    @cached_property
+    def entropy_terms(self) -> set[int]:
+        """Terms that are an entropy: one that a distribution gave, or written out."""
+        given = {int(term) for entropy in self.event.entropies for term in entropy.get("terms", ())}
+        return given | {position for position, term in enumerate(self.event.terms) if is_written_entropy(term)}
 
     # ------------------------------------------------------------------ the rest
 

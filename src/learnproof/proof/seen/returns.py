@@ -20,7 +20,7 @@ affine change (baseline, normalisation): w[t] = alpha r[t] + gamma w[t+1] + beta
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -76,6 +76,11 @@ def fit_targets(rollout: Rollout, targets: Targets) -> Fit | None:
         if best is not None and best.matched:
             break
     return best
+
+
+def fit_as_advantages(rollout: Rollout, targets: Targets) -> Fit | None:
+    """The same for targets less than returns by the prediction itself."""
+    return fit_targets(rollout, replace(targets, target=targets.target + targets.prediction))
 
 
 def _same_head(name: str, module: str) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from ..check import Finding
 from ..seen import Seen
 from ..seen.bootstrap import WRONG_SIGN, Bootstrapped, Explanation, explain
-from ..seen.futures import WRONG_SQUASH
+from ..seen.futures import OVER_THE_BATCH, WRONG_SQUASH
 from .base import ENOUGH, FEW_ROWS, Fail, SeenCheck, some
 from .lineage import targets as target_networks
 
@@ -195,6 +195,12 @@ class BootstrapRecomputed(SeenCheck):
                 "The targets take the larger of two critics: their errors add up instead of cancelling.",
                 "max where min belongs.",
                 "Take the smaller of the two.",
+            )
+        if common and all(OVER_THE_BATCH in future for future in common):
+            return fail(
+                "Values of a duelling network are centred by the mean over the whole batch: they depend on who else is in it.",
+                "advantage.mean() without a dimension.",
+                "value + advantage - advantage.mean(dim=1, keepdim=True)",
             )
         if common and all(future.startswith("smallest of") for future in common):
             return fail(

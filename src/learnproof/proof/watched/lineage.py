@@ -25,6 +25,8 @@ HARD = 0.999
 """A move by this share of the distance is a copy."""
 EVERY = 0.9
 MIN_MOVES = 20
+SOFT, RARELY, LONG_RUN = 0.1, 0.05, 2_000
+"""A soft update moves by less than a tenth; made at fewer than a twentieth of so many steps, it is made too seldom."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,16 @@ class TargetNetworks(SeenCheck):
                 where=where,
                 cause="The copy stands outside of the condition on its interval, or tau is 1.",
                 advice="Copy every few hundred steps, or use a small tau.",
+            )
+        if motion.share < SOFT and steps >= LONG_RUN and moves < RARELY * steps and motion.share * moves < 1:
+            return self.finding(
+                "fail",
+                f"{follower.name} was moved {moves} times in {steps} steps, by {motion.share:.2g} of the distance each time: it has hardly "
+                "left where it began.",
+                figures,
+                where=where,
+                cause="A soft update, meant for every step, stands under a condition that is seldom true (the end of an episode, say).",
+                advice="Make the soft update after every optimizer step, or copy the weights whole.",
             )
         how = "copied" if motion.share >= HARD else f"moved by {motion.share:.2g} of the distance"
         return self.finding(

@@ -79,9 +79,31 @@ class LossesReachWeights(SeenCheck):
                 "with another network than the one that acts.",
                 advice="Compute the loss from this network's own outputs, without .detach(), .item() or torch.tensor(...) between.",
             )
+        alone = [name for name in acting if _trained_by_entropy_alone(seen, name)]
+        if alone:
+            return self.finding(
+                "fail",
+                f"{some(alone)} chooses the actions, and nothing but its entropy is in the losses that reach it.",
+                figures,
+                where=some(alone),
+                cause="The log-probabilities in the loss were cut from the network's graph: kept as floats, detached, or rebuilt "
+                "with torch.tensor.",
+                advice="Compute the log-probabilities of the actions from the network's own outputs when the loss is made.",
+            )
         return self.finding(
             "pass", f"All {len(losses)} losses that were looked at reach weights that an optimizer holds.", figures
         )
+
+
+def _trained_by_entropy_alone(seen: Seen, module: str) -> bool:
+    mine = {name for name in seen.trainable if name.startswith(module + ".")}
+    reaching = [loss for loss in seen.training_losses if loss.reach & mine]
+    return len(reaching) >= MIN_STEPS and all(
+        not loss.policies
+        and (entropies := loss.entropy_terms)
+        and all(term in entropies for term, reach in enumerate(loss.term_reach) if reach & mine)
+        for loss in reaching
+    )
 
 
 def _acting_modules(seen: Seen) -> set[str]:

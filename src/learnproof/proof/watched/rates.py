@@ -14,6 +14,10 @@ SPENT = 0.1
 """Share of the run, at its end, that a schedule may spend at 0: decaying to 0 at the last step is usual."""
 
 
+FAINT, FAINT_SHARE = 0.01, 0.25
+"""Linear and cosine decays spend 1 % and 6 % of a run below a hundredth of their highest rate."""
+
+
 class LearningRateAlive(SeenCheck):
     name = "learning_rate_alive"
     concerns = "optimizers"
@@ -64,6 +68,18 @@ class LearningRateAlive(SeenCheck):
                 where=where, cause="It was set to 0, or its schedule was spent before the first step.",
                 advice="Print the optimizer's learning rate before the first step.",
             )  # fmt: skip
+        faint = max(max(group) for _, group in rates) * FAINT
+        faint_from = next((step for step, _ in rates if all(max(g) < faint for s, g in rates if s >= step)), None)
+        if faint_from is not None and length - faint_from > FAINT_SHARE * length and length - faint_from >= MIN_STEPS:
+            return self.finding(
+                "fail",
+                f"The learning rate was below {FAINT:.0%} of its highest from step {faint_from} of {length} on: the last "
+                f"{(length - faint_from) / length:.0%} of the steps changed almost nothing.",
+                {**figures, "faint_from": faint_from},
+                where=where,
+                cause="A decay that was meant per episode or epoch is stepped at every update.",
+                advice="Step the scheduler as often as its rate was chosen for.",
+            )
         dead_from = next((step for step, group in rates if step > alive[-1] and max(group) == 0), None)
         if dead_from is not None and length - dead_from > SPENT * length and length - dead_from >= MIN_STEPS:
             return self.finding(

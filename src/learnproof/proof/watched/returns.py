@@ -13,7 +13,8 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Seen
-from ..seen.returns import Fit, WeightFit, fit_targets, fit_weights
+from ..seen.returns import Fit, WeightFit, fit_as_advantages, fit_targets, fit_weights
+from ..seen.rollouts import Rollout
 from .base import FEW_ROWS, SeenCheck
 
 
@@ -126,8 +127,24 @@ class ReturnsRecomputed(SeenCheck):
         rollouts = [rollout for rollout in seen.rollouts if rollout.cycle in seen.on_policy_cycles]
         fits = [fit for r in rollouts for t in r.targets if (fit := fit_targets(r, t)) is not None]
         if fits:
-            return self._by_targets(fits)
+            return self._drawn_to_advantages(rollouts, fits) or self._by_targets(fits)
         return self._by_weights(seen)
+
+    def _drawn_to_advantages(self, rollouts: list[Rollout], fits: list[Fit]) -> Finding | None:
+        if any(fit.matched for fit in fits):
+            return None
+        found = [fit for r in rollouts for t in r.targets if (fit := fit_as_advantages(r, t)) is not None]
+        matched = [fit for fit in found if fit.matched]
+        if len(matched) < max(3, 0.8 * len(found)):
+            return None
+        return self.finding(
+            "fail",
+            f"In {len(matched)} rollouts the value network is drawn to the advantages: to the returns less what it says itself.",
+            {"rollouts": len(fits), "explained_as_advantages": len(matched)},
+            where="the value network's loss",
+            cause="The advantage is used as the target where the return belongs.",
+            advice="Fit the value network to the returns.",
+        )
 
     def _by_targets(self, fits: list[Fit]) -> Finding:
         matched = [fit for fit in fits if fit.matched]

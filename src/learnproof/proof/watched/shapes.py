@@ -40,8 +40,12 @@ class NoAccidentalBroadcast(SeenCheck):
                 "compared with every other.",
                 {**figures, "shape": what["shape"], "operand": list(operand), "operation": what["node"]},
                 where=f"the loss of update {found[0].update}, {what['node'].removesuffix('Backward0')}",
-                cause="One side was squeezed or flattened and the other was not: (N,) against (N, 1).",
-                advice="Give both sides the same shape, e.g. values.squeeze(-1), and assert it.",
+                cause="Columns were picked with q[:, actions], which takes all of them for every row."
+                if what["node"] == "IndexBackward0"
+                else "One side was squeezed or flattened and the other was not: (N,) against (N, 1).",
+                advice="Use q.gather(1, actions[:, None]).squeeze(1)."
+                if what["node"] == "IndexBackward0"
+                else "Give both sides the same shape, e.g. values.squeeze(-1), and assert it.",
             )
         return self.finding("pass", f"No loss of {len(losses)} broadcasts its rows against each other.", figures)
 

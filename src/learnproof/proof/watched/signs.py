@@ -8,11 +8,9 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
+from ..seen.losses import is_written_entropy
 from .base import ENOUGH, SeenCheck, some
 from .direction import actor_losses, critics, descends
-
-SOFTMAX = ("SoftmaxBackward0", "ExpBackward0")
-LOG_SOFTMAX = ("LogSoftmaxBackward0", "LogsumexpBackward0", "LogBackward0")
 
 
 class EntropySign(SeenCheck):
@@ -68,14 +66,8 @@ def _slopes(seen: Seen) -> list[float]:
 
 
 def _written_out(loss: Loss) -> list[float]:
-    """Coefficients of sum(p log p): the product of a softmax and its own logarithm."""
-    found = []
-    for term in loss.event.terms:
-        near = term["structure"][:4]
-        product = near[:1] == ["MulBackward0"] and "sum" in term["reductions"]
-        if product and any(n in SOFTMAX for n in near) and any(n in LOG_SOFTMAX for n in near) and term["coefficient"]:
-            found.append(-float(term["coefficient"]))
-    return found
+    """Coefficients of sum(p log p)."""
+    return [-float(t["coefficient"]) for t in loss.event.terms if is_written_entropy(t) and t["coefficient"]]
 
 
 class CriticApart(SeenCheck):
