@@ -202,6 +202,8 @@ class FollowerTotals(Event):
     last_move: int
     shared: int | None
     equal: bool
+    statistics: list[bool] | None = None
+    """Whether its running statistics moved, and its leader's."""
     looks: int = 0
     pulls: int = 0
     """Of so many looks before a step, those at which the leader had been moved since its last one, not by an optimizer."""

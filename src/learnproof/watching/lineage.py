@@ -39,6 +39,8 @@ class Follower:
         """Of so many looks before a step, those at which the leader stood elsewhere than after the step before."""
         self.views: list[tuple[Any, int]] = []
         self.leader_views: list[tuple[Any, int]] = []
+        self.statistics = _statistics(module), _statistics(leader)
+        """Numbers of their buffers (running means) when they met."""
         self.pointers: tuple[int, ...] = ()
         self.now: list[float] = []
         self.leader_now: list[float] = []
@@ -69,6 +71,12 @@ class Follower:
     def shared(self) -> int:
         pairs = zip(self.module.parameters(), self.leader.parameters())
         return sum(a.data_ptr() == b.data_ptr() for a, b in pairs)
+
+    def statistics_moved(self) -> list[bool] | None:
+        """Whether its running statistics moved, and its leader's; None where there are none."""
+        if not self.alive or not self.statistics[0]:
+            return None
+        return [_statistics(each) != before for each, before in zip((self.module, self.leader), self.statistics)]
 
     def moved_storage(self) -> bool:
         return self.pointers != _pointers(list(self.module.parameters()), list(self.leader.parameters()))
@@ -208,6 +216,7 @@ class Lineage:
             looks=follower.looks,
             pulls=follower.pulls,
             shared=follower.shared() if follower.alive else None,
+            statistics=follower.statistics_moved(),
             equal=_read(follower.views) == _read(follower.leader_views),
         )
 
@@ -246,6 +255,12 @@ def _places(sizes: list[int]) -> list[tuple[int, int]]:
 
 def _read(views: list[tuple[Any, int]]) -> list[float]:
     return [view.item(at) for view, at in views]
+
+
+def _statistics(module: Any) -> list[float]:
+    """A number of each buffer that is no whole number: means and variances, not counts."""
+    buffers = [b.detach().reshape(-1) for b in module.buffers() if b.is_floating_point() and b.numel()]
+    return [float(buffer[len(buffer) // 2]) for buffer in buffers[:NUMBERS]]
 
 
 def _pointers(own: list[Any], led: list[Any]) -> tuple[int, ...]:

@@ -163,6 +163,15 @@ class TargetNetworks(SeenCheck):
                 cause="A soft update, meant for every step, stands under a condition that is seldom true (the end of an episode, say).",
                 advice="Make the soft update after every optimizer step, or copy the weights whole.",
             )
+        if totals is not None and totals.statistics == [False, True]:
+            return self.finding(
+                "fail",
+                f"The running statistics of {met.leader} moved, those of {follower.name} never did.",
+                figures,
+                where=where,
+                cause="Only parameters are synchronised; means and variances of batch normalisation are buffers.",
+                advice="Copy the buffers too, e.g. with load_state_dict, or loop over module.buffers().",
+            )
         how = "copied" if motion.share >= HARD else f"moved by {motion.share:.2g} of the distance"
         return self.finding(
             "pass",

@@ -23,6 +23,9 @@ MOST = 0.9
 TORN = 0.5
 """Share of a batch's rows that must be beside the wrong state; rows of one episode may meet each other by chance."""
 OTHER_ACTIONS = 0.2
+FAR_BEHIND, MANY_ROWS = 1_000, 512
+"""Environment steps that the newest of so many rows may lag; a memory of all steps would show one of the last tenth among them
+with near certainty."""
 
 
 class MemoryTrue(SeenCheck):
@@ -32,10 +35,27 @@ class MemoryTrue(SeenCheck):
     family = "mechanism-target"
 
     def lacks(self, seen: Seen) -> str:
-        return "" if _drawn(seen) else "no batch was seen that is drawn from a memory whose transitions are known"
+        return (
+            ""
+            if _drawn(seen) or _aliased(seen)
+            else "no batch was seen that is drawn from a memory whose transitions are known"
+        )
 
     def look(self, seen: Seen) -> Finding:
+        aliased = _aliased(seen)
+        if len(aliased) >= ENOUGH:
+            rows = aliased[0].rows
+            return self.finding(
+                "fail",
+                f"In {len(aliased)} batches all {0 if rows is None else len(rows)} rows hold one and the same observation, another one in "
+                "each batch.",
+                {"batches": len(aliased)},
+                where="storing in the memory",
+                cause="The memory keeps references to one array that is written over at every step.",
+                advice="Store copies: memory.append(obs.copy(), ...).",
+            )
         drawn = _drawn(seen)
+        oldest = _no_longer_filled(drawn)
         torn = [loss for loss in drawn if _ahead(loss) < 1 - TORN and _share(loss, ELSEWHERE) > TORN]
         still = [loss for loss in drawn if _ahead(loss) < 1 - MOST and _share(loss, ITSELF) > MOST]
         misplaced = [loss for loss in drawn if _chosen_at_itself(seen, loss)]
@@ -48,6 +68,18 @@ class MemoryTrue(SeenCheck):
             "with_next_actions_chosen_in_the_state_itself": len(misplaced),
             "rows_with_another_action": float(np.mean(compared)) if compared else None,
         }
+
+        if oldest is not None:
+            newest, steps = oldest
+            return self.finding(
+                "fail",
+                f"The newest row in the last batches is of environment step {newest}, and {steps} steps have been made: nothing new is "
+                "admitted to the memory.",
+                {**figures, "newest_row": newest, "environment_steps": steps},
+                where="storing in the memory",
+                cause="A condition on what is stored is never true any more, or a full memory is not written over.",
+                advice="Count what is admitted, and let new rows take the place of the oldest.",
+            )
 
         def enough(found: list[Loss]) -> bool:
             return len(found) >= max(ENOUGH, TORN * len(drawn))
@@ -107,6 +139,30 @@ def _drawn(seen: Seen) -> list[Loss]:
         and loss.cycle not in seen.on_policy_cycles
         and any(f"n{position}.ahead" in loss.arrays for position in range(len(loss.event.silent)))
     ]
+
+
+def _aliased(seen: Seen) -> list[Loss]:
+    """Batches of one observation only, in a run in which there are many."""
+    batches = [
+        (loss, rows)
+        for loss in seen.training_losses
+        if loss.regressions and not loss.policies and loss.cycle not in seen.on_policy_cycles
+        if loss.event.transitions_of is not None and (rows := loss.rows) is not None and len(rows) >= 2 * MIN_ROWS
+    ]
+    if len({int(name) for _, rows in batches for name in rows}) < 2 * MIN_ROWS:
+        return []
+    same = [loss for loss, rows in batches if len(np.unique(rows)) == 1]
+    return same if len(same) > MOST * len(batches) else []
+
+
+def _no_longer_filled(drawn: list[Loss]) -> tuple[int, int] | None:
+    """The newest row of the last batches, and the environment steps by then, where the row is far behind."""
+    last = drawn[-max(2 * ENOUGH, len(drawn) // 4) :]
+    if len(last) < 2 * ENOUGH or sum(len(loss.arrays["t.time"]) for loss in last) < MANY_ROWS:
+        return None
+    newest = max(int(loss.arrays["t.time"].max()) for loss in last)
+    steps = last[0].event.env_steps
+    return (newest, steps) if steps - newest > max(FAR_BEHIND, steps / 2) else None
 
 
 def _asked(loss: Loss) -> dict[int, Array]:
