@@ -1,9 +1,128 @@
-"""The action that a critic is given against the one that the environment was given."""
+"""Rows of a replay memory against what the environment did: true ones pass, each way to spoil them is named."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from learnproof.proof.watched.memory import _unlike
+from learnproof.evidence import Evidence, RunStarted
+from learnproof.evidence.watched import LossSeen
+from learnproof.proof.seen.losses import Loss, Regression
+from learnproof.proof.watched.memory import ELSEWHERE, ITSELF, MemoryTrue, _unlike
+
+ROWS = 32
+
+
+def drawn(update: int, spoil=None, silent=(("target_actor", 2), ("target", 1))) -> Loss:
+    """A batch of a critic that takes actions, drawn from all steps so far."""
+    rng = np.random.default_rng(update)
+    steps = 4_000 + 10 * update
+    action = rng.uniform(-1, 1, (ROWS, 2)).astype(np.float32)
+    rows = rng.integers(1, 2**60, ROWS).astype(np.uint64)
+    arrays = {
+        "t.row": np.arange(ROWS),
+        "t.time": rng.integers(0, steps, ROWS),
+        "t.action": action,
+        "c0.rows": rows,
+        "c0.action": action.copy(),
+        **{f"n{i}.ahead": np.zeros(ROWS, np.int8) for i in range(len(silent))},
+        **{f"n{i}.output": rng.normal(size=(ROWS, width)).astype(np.float32) for i, (_, width) in enumerate(silent)},
+    }
+    if spoil is not None:
+        spoil(arrays, rng)
+    event = LossSeen(
+        update=update, cycle=update, backward=update, env_steps=steps, accumulates=True, shape=[[]], value=0.0,
+        gradient_before=0.0, reach=0, nodes=1, truncated=False, compiled=False, broadcasts=[], both_sides=[], clips=[],
+        terms=[], n_terms=0, silent=[{"module": name, "shape": [ROWS, width]} for name, width in silent],
+        transitions_of="c0.rows",
+    )  # fmt: skip
+    nothing = Evidence(
+        run=RunStarted(
+            producer="watch", algorithm="unknown", environment="unknown", seed=0, metric="return", n_envs=0, constants={},
+            parameters={}, marked="inferred",
+        )
+    )  # fmt: skip
+    loss = Loss(event, nothing, frozenset(), [])
+    numbers = np.zeros(ROWS)
+    loss.__dict__["arrays"] = arrays
+    loss.__dict__["policies"] = []
+    loss.__dict__["regressions"] = [Regression(numbers, numbers, None, rows, None, "q", 0, (0,), True)]
+    return loss
+
+
+def finding(spoil=None, **options):
+    losses = [drawn(update, spoil, **options) for update in range(80)]
+    return MemoryTrue().look(SimpleNamespace(training_losses=losses, on_policy_cycles=set()))
+
+
+def test_true_rows_pass():
+    assert finding().status == "pass"
+
+
+def torn(arrays, rng):
+    for key in ("n0.ahead", "n1.ahead"):
+        arrays[key][:] = np.where(rng.random(ROWS) < 0.9, ELSEWHERE, 3)
+
+
+def stays(arrays, rng):
+    arrays["n0.ahead"][:] = arrays["n1.ahead"][:] = ITSELF
+
+
+def actor_at_itself(arrays, rng):
+    arrays["n0.ahead"][:] = ITSELF
+
+
+def without_noise(arrays, rng):
+    arrays["c0.action"] = arrays["c0.action"] + rng.normal(0, 0.1, (ROWS, 2)).astype(np.float32)
+
+
+def one_array(arrays, rng):
+    arrays["c0.rows"][:] = arrays["c0.rows"][0]
+
+
+def no_longer_filled(arrays, rng):
+    arrays["t.time"] = rng.integers(0, 1_500, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (torn, "belong to other rows"),
+        (stays, "the state itself"),
+        (actor_at_itself, "chosen in the state itself"),
+        (without_noise, "another action than the environment"),
+        (one_array, "one and the same observation"),
+        (no_longer_filled, "nothing new"),
+    ],
+)
+def test_each_way_to_spoil_them_is_named(spoil, says):
+    found = finding(spoil)
+    assert found.status == "fail"
+    assert says in found.summary
+    assert found.cause
+    assert found.advice
+
+
+def test_several_steps_ahead_is_no_fault():
+    def several(arrays, rng):
+        arrays["n0.ahead"][:] = arrays["n1.ahead"][:] = 2
+
+    assert finding(several).status == "pass"
+
+
+def test_an_actor_that_is_also_asked_about_the_state_itself_is_no_fault():
+    def both(arrays, rng):
+        arrays["n2.ahead"][:] = ITSELF
+
+    silent = (("target_actor", 2), ("target", 1), ("actor", 2))
+    assert finding(both, silent=silent).status == "pass"
+
+
+def test_rows_that_nobody_can_place_are_undecided():
+    def disturbed(arrays, rng):
+        arrays["n0.ahead"][:] = arrays["n1.ahead"][:] = -3
+
+    assert finding(disturbed).status == "undecided"
 
 
 @pytest.fixture
