@@ -95,6 +95,13 @@ def test_n_against_n_by_1_is_a_broadcast_and_matching_shapes_are_none(network):
     assert not read((value @ value.T).mean()).broadcasts  # a square result alone is no broadcast
 
 
+def test_all_columns_for_every_row_is_one_too(network):
+    values, actions, rows = network(torch.randn(5, 3)), torch.tensor([0, 1, 1, 0, 1]), torch.arange(5)
+    assert read(((values[:, actions] - torch.randn(5)) ** 2).mean()).broadcasts[0]["shape"] == [5, 5]
+    assert not read(((values[rows, actions] - torch.randn(5)) ** 2).mean()).broadcasts
+    assert not read((values[:, torch.tensor([0, 1])] ** 2).mean()).broadcasts
+
+
 def test_the_parameters_reached_are_those_with_a_gradient(network):
     frozen = nn.Linear(3, 3)
     frozen.requires_grad_(False)

@@ -68,6 +68,17 @@ class LearningRateAlive(SeenCheck):
                 where=where, cause="It was set to 0, or its schedule was spent before the first step.",
                 advice="Print the optimizer's learning rate before the first step.",
             )  # fmt: skip
+        dead_from = next((step for step, group in rates if step > alive[-1] and max(group) == 0), None)
+        if dead_from is not None and length - dead_from > SPENT * length and length - dead_from >= MIN_STEPS:
+            return self.finding(
+                "fail",
+                f"The learning rate reached 0 by step {dead_from} of {length} and stayed there: the last "
+                f"{(length - dead_from) / length:.0%} of the steps changed nothing.",
+                {**figures, "zero_from": dead_from},
+                where=where,
+                cause="The schedule was sized in other units than it is stepped in (rollouts or epochs against updates).",
+                advice="Give the schedule the number of times that its step() will be called.",
+            )
         faint = max(max(group) for _, group in rates) * FAINT
         faint_from = next((step for step, _ in rates if all(max(g) < faint for s, g in rates if s >= step)), None)
         if faint_from is not None and length - faint_from > FAINT_SHARE * length and length - faint_from >= MIN_STEPS:
@@ -79,17 +90,6 @@ class LearningRateAlive(SeenCheck):
                 where=where,
                 cause="A decay that was meant per episode or epoch is stepped at every update.",
                 advice="Step the scheduler as often as its rate was chosen for.",
-            )
-        dead_from = next((step for step, group in rates if step > alive[-1] and max(group) == 0), None)
-        if dead_from is not None and length - dead_from > SPENT * length and length - dead_from >= MIN_STEPS:
-            return self.finding(
-                "fail",
-                f"The learning rate reached 0 by step {dead_from} of {length} and stayed there: the last "
-                f"{(length - dead_from) / length:.0%} of the steps changed nothing.",
-                {**figures, "zero_from": dead_from},
-                where=where,
-                cause="The schedule was sized in other units than it is stepped in (rollouts or epochs against updates).",
-                advice="Give the schedule the number of times that its step() will be called.",
             )
         return self.finding(
             "pass", f"The learning rate stays above 0 ({figures['first'][0]:.2g} to {figures['last'][0]:.2g}).", figures

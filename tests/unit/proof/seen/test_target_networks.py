@@ -1,0 +1,87 @@
+"""Target networks by how they move: usual ones pass, each way to leave one behind is named."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from learnproof.evidence.watched import FollowerMoved, FollowerSeen, FollowerTotals
+from learnproof.proof.seen.view import Follower
+from learnproof.proof.watched.lineage import TargetNetworks
+
+STEPS = 4_000
+
+
+def follower(name: str, share: float, every: int, index: int = 0, **totals) -> Follower:
+    """One that goes `share` of the way to its leader after every `every` of STEPS steps."""
+    rng = np.random.default_rng(index)
+    own, leader = np.zeros(8), np.zeros(8)
+    moves = []
+    for step in range(1, STEPS + 1):
+        leader = leader + rng.normal(0, 0.01, 8)
+        if every and step % every == 0:
+            after = own + share * (leader - own)
+            if len(moves) < 64:
+                moves.append(
+                    FollowerMoved(
+                        follower=index, update=step, before=own.tolist(), after=after.tolist(),
+                        leader_before=leader.tolist(), leader_after=leader.tolist(),
+                    )
+                )  # fmt: skip
+            own = after
+    met = FollowerSeen(
+        index=index, update=0, name=name, leader=name.removesuffix("_target"), tensors=6, shared=0, equal=True,
+        follower=[0.0] * 8, leader_now=[0.0] * 8,
+    )  # fmt: skip
+    counted = FollowerTotals(
+        index=index,
+        steps=STEPS,
+        moves=STEPS // every if every else 0,
+        last_move=STEPS,
+        shared=0,
+        equal=False,
+        looks=100,
+    )
+    return Follower(met, met, moves, replace(counted, **totals))
+
+
+def finding(*followers: Follower):
+    silent = [{"module": each.name} for each in followers]
+    loss = SimpleNamespace(event=SimpleNamespace(transitions_of="c0.rows", silent=silent), regressions=[None])
+    seen = SimpleNamespace(
+        followers=list(followers), training_losses=[loss], totals=SimpleNamespace(env_steps=STEPS), process=0
+    )
+    return TargetNetworks().look(seen)
+
+
+@pytest.mark.parametrize(("share", "every"), [(0.005, 1), (0.005, 2), (1.0, 500), (0.05, 100), (1.0, 3_000)])
+def test_usual_ways_to_follow_pass(share, every):
+    assert finding(follower("q_target", share, every)).status == "pass"
+
+
+def test_running_statistics_that_follow_too_pass():
+    assert finding(follower("q_target", 0.005, 1, statistics=[True, True])).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("followers", "says"),
+    [
+        ([follower("q_target", 0.005, 200)], "hardly left"),
+        ([follower("q_target", 0.995, 1)], "does not lag"),
+        ([follower("q_target", 1.0, 1)], "never lags"),
+        ([follower("q_target", 0.0, 0, pulls=98)], "drawn to its target"),
+        ([follower("q_target", 0.005, 1), follower("actor_target", 0.0, 0, 1)], "though q_target did"),
+        ([follower("q_target", 0.005, 1, statistics=[False, True])], "running statistics"),
+    ],
+)
+def test_each_way_to_leave_one_behind_is_named(followers, says):
+    found = finding(*followers)
+    assert found.status == "fail"
+    assert says in found.summary
+    assert found.cause
+    assert found.advice
+
+
+def test_a_target_that_has_not_moved_yet_is_undecided():
+    assert finding(follower("q_target", 0.0, 0)).status == "undecided"
