@@ -856,5 +856,7 @@ def test_plain_networks_are_asked_again_after_the_step(script):
     changed = []
     for loss, batch in read_losses(script):
         assert loss.calls
-        changed.append(np.abs(batch["c0.after"] - batch["c0.output"]).max())
+        if "c0.after" in batch:
+            changed.append(np.abs(batch["c0.after"] - batch["c0.output"]).max())
+    assert len(changed) >= 16
     assert np.mean(np.array(changed) > 0) > 0.95

@@ -10,6 +10,9 @@ from .asking import Asking
 from .kept_calls import Call, Entry, Score
 from .session import Session
 
+ASKED_AGAIN = 4
+"""Updates of a window after whose step networks are asked once more: of a large one, that costs a third of the update."""
+
 
 class Pending:
     """A loss that was read and whose step is still to come."""
@@ -67,7 +70,8 @@ class Keeping:
             arrays[key + ".gradient"] = self._joined_gradient(key, call, pending)
         else:
             arrays[key + ".gradient"] = as_array(pending.gradients.get(key))
-            arrays[key + ".after"] = self.asking.after(module, call.given)
+            if self.session.cycle_updates < ASKED_AGAIN:
+                arrays[key + ".after"] = self.asking.after(module, call.given)
         return {
             "module": None if module is None else self.session.names.of_module(module),
             "kind": None if module is None else type(module).__name__,

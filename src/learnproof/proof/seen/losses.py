@@ -211,6 +211,11 @@ class Loss:
             return np.asarray(output[np.arange(size), index])
         return None
 
+    def predicted_after(self, regression: Regression) -> Array | None:
+        """The prediction once more, after the step; None where the network was not asked again."""
+        after = self.arrays.get(f"c{regression.call}.after")
+        return None if after is None else self._predicted(after.astype(np.float64), regression.prediction.size)
+
     def taken(self, size: int) -> Array | None:
         """The column that the loss read of each row (Q-values at the actions taken)."""
         for position, about in enumerate(self.event.constants):

@@ -192,10 +192,13 @@ class ValueDirection(SeenCheck):
     def look(self, seen: Seen) -> Finding:
         by_module = _pulls(seen)
         sign = descends(seen)
+        nearer, looks = _nearer(seen)
         figures: dict[str, Any] = {
             "predictions": {
                 name: {"updates": len(v), "agreement": float(np.mean(v) * sign)} for name, v in by_module.items()
-            }
+            },
+            "steps_looked_at_afterwards": looks,
+            "nearer_after_the_step": nearer,
         }
         enough = {name: np.array(v) * sign for name, v in by_module.items() if len(v) >= ENOUGH}
         if not enough:
@@ -211,7 +214,8 @@ class ValueDirection(SeenCheck):
                 advice="Add the squared error to the loss that is minimised.",
             )
         if all(v.mean() >= CLEARLY for v in enough.values()):
-            return self.finding("pass", f"{some(enough)} moves toward its targets.", figures)
+            shown = f"; after {nearer} of {looks} steps it was nearer" if looks else ""
+            return self.finding("pass", f"{some(enough)} moves toward its targets{shown}.", figures)
         return self.finding("undecided", "The predictions do not clearly move toward their targets.", figures)
 
 
@@ -227,6 +231,19 @@ def _pulls(seen: Seen) -> dict[str, list[float]]:
             if value is not None:
                 found[regression.module].append(value)
     return found
+
+
+def _nearer(seen: Seen) -> tuple[int, int]:
+    """Of the regressions whose network was asked again after the step, those in which it was nearer to its targets."""
+    nearer = looks = 0
+    for loss in seen.training_losses:
+        for regression in loss.regressions:
+            after = None if regression.call is None else loss.predicted_after(regression)
+            if after is not None:
+                looks += 1
+                before = np.abs(regression.prediction - regression.target).mean()
+                nearer += bool(np.abs(after - regression.target).mean() < before)
+    return nearer, looks
 
 
 class ActorClimbs(SeenCheck):
