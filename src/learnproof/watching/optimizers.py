@@ -20,7 +20,7 @@ from .patches import Patches, leave_no_trace
 from .places import calling_line
 from .session import Session, reading, sense
 
-NUMBERS_PER_TENSOR = 16_384
+NUMBERS_PER_TENSOR = 4_096
 NUMBERS_IN_ALL = 4_000_000
 FIGURES_PER_STEP = 64
 """Parameters told apart in one event; of a larger network, as many as this, evenly spaced, and the total."""
