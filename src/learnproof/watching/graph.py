@@ -287,11 +287,23 @@ def _difference(torch: Any, node: Any, reading: Reading) -> None:
 
 def _weight(torch: Any, node: Any, reading: Reading) -> None:
     first, second = _operand(node, 0), _operand(node, 1)
+    if first is not None and second is not None:
+        _divergence(torch, node, first, second, reading)
     if (first is None) == (second is None):
         return
     value = saved(node, "other") if second is None else saved(node, "self")
     if torch.is_tensor(value) and value.numel() > 1:
         _keep(torch, reading, "weight", value, node, first if second is None else second)
+
+
+def _divergence(torch: Any, node: Any, first: Any, second: Any, reading: Reading) -> None:
+    """p (log p - log q), where q has no gradient: the difference is kept."""
+    for own, other, name in ((first, second, "other"), (second, first, "self")):
+        if own.name() not in ("ExpBackward0", "SoftmaxBackward0") or other.name() != "SubBackward0":
+            continue
+        if _operand(other, 0) is not None and _operand(other, 1) is None:
+            _keep(torch, reading, "divergence", saved(node, name), node, other)
+            return
 
 
 def _ratio(torch: Any, node: Any, reading: Reading) -> None:

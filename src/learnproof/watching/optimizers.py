@@ -1,7 +1,7 @@
 """Optimizers as they are made, stepped and cleared, schedulers, and what a step does to the weights.
 
 Every step costs a few counters. Steps that the plan names, and those inside a window, are measured: the norm of each
-gradient (of the whole tensor), and, on at most 16,384 evenly spaced numbers of each tensor, weight and step norms and the
+gradient (of the whole tensor), and, on at most 4,096 evenly spaced numbers of each tensor, weight and step norms and the
 inner product of gradient and step, which is below 0 where the step goes down the loss. One transfer from the device each.
 
     optimizer        made or met: class, groups, the parameters it owns

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -17,9 +19,12 @@ from .losses import Array, Loss
 from .view import Seen
 
 STILL_ONE = 1e-3
+SAME = 1e-3
+"""Difference of two answers of one network that is more than rounding."""
 NEARLY_ALL = 0.95
-TEMPERATURES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 1.1, 1.2, 1.3, 1.5, 2.0)
+TEMPERATURES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 1.1, 1.2, 1.25, 1.3, 1.5, 2.0, 0.75, 0.4, 0.3)
 """Those that people write; the first that explains a log-probability to rounding is the one."""
+ALL_BUT_EXPLAINED = 0.98
 EXPLAINS = 0.9
 """Correlation from which a tensor counts as the rewards: normalising group by group leaves 0.9 and more."""
 
@@ -49,6 +54,47 @@ class Tokens:
     def scored_logits(self) -> tuple[Array, Array] | None:
         """(log-probabilities, logits) of the tokens in the loss, where a network's answers, at some temperature, are the logits
         that explain them; None also where many sequences carry no gradient: those that do are then a choice by outcome."""
+        found = self._scored
+        return None if found is None else found[:2]
+
+    @property
+    def reads_past_the_end(self) -> bool:
+        """Whether the last token is scored by the answer that was given when it had been read already."""
+        lengths = [int(about["shape"][1]) for about in self.loss.event.silent if len(about.get("shape", ())) == 3]
+        growing = len(lengths) >= 2 and all(after - before == 1 for before, after in pairwise(lengths[: self.shape[1]]))
+        found = self._scored
+        return growing and found is not None and found[2] + self.shape[1] == max(lengths) + 1
+
+    def sampled_otherwise(self) -> float | None:
+        """Share of the used tokens for which the network's answer, when the token was sampled, was another than in the loss; None
+        where the calls of the sampling are not known, or where a step has come between."""
+        if not self.fresh:
+            return None
+        whole = [
+            output
+            for position in range(len(self.loss.event.calls))
+            if (output := self.loss.arrays.get(f"c{position}.output")) is not None and output.ndim == 3
+        ]
+        if not whole or self._scored is None:
+            return None
+        scored = whole[-1]
+        start = self._scored[2]
+        looked = other = 0
+        for position in range(len(self.loss.event.silent)):
+            sampled = self.loss.arrays.get(f"n{position}.output")
+            if sampled is None or sampled.ndim != 3 or sampled.shape[::2] != scored.shape[::2]:
+                continue
+            at = sampled.shape[1] - 1
+            if not start <= at < start + self.shape[1] or sampled.shape[1] >= scored.shape[1]:
+                continue
+            rows = self.used[:, at - start]
+            off = np.abs(sampled[rows, -1].astype(np.float64) - scored[rows, at]).max(axis=1, initial=0.0)
+            looked += int(rows.sum())
+            other += int((off > SAME * max(1.0, float(np.abs(scored[rows, at]).clip(max=1e3).max(initial=0.0)))).sum())
+        return other / looked if looked else None
+
+    @cached_property
+    def _scored(self) -> tuple[Array, Array, int] | None:
         used = self.used
         if self.action is None or float(used.any(axis=1).mean()) < NEARLY_ALL:
             return None
@@ -64,7 +110,7 @@ class Tokens:
                     table = logits / temperature
                     scores = table[np.arange(len(action)), action] - np.logaddexp.reduce(table, axis=1)
                     if float(np.abs(scores - value).max()) < 1e-4:
-                        return value, table
+                        return value, table, start
         return None
 
     @property
@@ -102,11 +148,18 @@ def _find(seen: Seen) -> list[Tokens]:
 
 
 def _prompt(loss: Loss, positions: int) -> int | None:
-    """Length of the first call without gradient that is shorter than the whole: where sampling began."""
+    """Length of the first call without gradient that is shorter than the whole: where sampling began. None where that is not
+    known, or where the log-probabilities are those of the answer alone."""
     lengths = [int(about["shape"][1]) for about in loss.event.silent if len(about.get("shape", ())) == 3]
     if not lengths or lengths[0] >= positions or len(set(lengths)) < 2:
         return None
-    return lengths[0]
+    return lengths[0] if positions >= _whole(lengths) - 1 else None
+
+
+def _whole(lengths: list[int]) -> int:
+    """Tokens of a sequence when sampling is over: the last call was given all but the last one, or, with a cache, one token."""
+    cached = all(length == 1 for length in lengths[1:])
+    return lengths[0] + len(lengths) if cached else max(lengths) + 1
 
 
 @dataclass(frozen=True)
@@ -166,6 +219,27 @@ def _rewards(tokens: Tokens) -> Rewarded | None:
                         strongest = strength
                         best = Rewarded(tokens, part, centred, source, correlation(weight, centred) or 0.0)
     return best
+
+
+def misordered(seen: Seen) -> list[Loss]:
+    """Losses whose weights are explained by no rewards as they stand, but by rewards with sequences and groups exchanged."""
+    explained = {each.tokens.loss.update for each in rewarded(seen)}
+    found = []
+    for tokens in token_losses(seen):
+        sequences = tokens.shape[0]
+        candidates = [
+            a.astype(np.float64) for name, a in tokens.loss.arrays.items() if name[0] == "r" and name[1:].isdigit()
+        ]
+        best = 0.0
+        for advantage in _advantages(tokens.loss, sequences):
+            for candidate in (c for c in candidates if len(c) == sequences):
+                for group in _group_sizes(sequences)[:-1]:
+                    table = candidate.reshape(-1, group)
+                    turned = (table - table.mean(axis=1, keepdims=True)).T.reshape(-1)
+                    best = max(best, abs(correlation(advantage, turned) or 0.0))
+        if best > ALL_BUT_EXPLAINED and tokens.loss.update not in explained:
+            found.append(tokens.loss)
+    return found
 
 
 def _advantages(loss: Loss, sequences: int) -> list[Array]:

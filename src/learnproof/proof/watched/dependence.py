@@ -51,7 +51,7 @@ class PolicyLooks(SeenCheck):
                 {**figures, "batches_with_one_answer": alike},
                 advice="Look at some answers: a reward that an empty or constant answer earns is not the task.",
             )
-        asked = [tokens for tokens in token_losses(seen) if tokens.prompt is not None]
+        asked = [tokens for tokens in token_losses(seen) if tokens.action is not None]
         if len(asked) >= ENOUGH:
             return self.finding("pass", "The policy answers different questions differently.", figures)
         if not any(len(spreads) >= ENOUGH for spreads in answers.values()):
@@ -80,12 +80,12 @@ def _answers(seen: Seen) -> dict[str, list[float]]:
 def _same_answers(seen: Seen) -> int:
     """How many of the last batches of a language model hold one answer to different questions."""
     count = 0
-    for tokens in reversed([t for t in token_losses(seen) if t.prompt is not None and t.action is not None]):
-        assert tokens.prompt is not None
+    for tokens in reversed([t for t in token_losses(seen) if t.action is not None]):
         assert tokens.action is not None
-        questions = tokens.action[:, : tokens.prompt - 1]
-        answers = np.where(tokens.used, tokens.action, -1)[:, tokens.prompt - 1 :]
-        if len(np.unique(questions, axis=0)) < 2 or len(np.unique(answers, axis=0)) > 1:
+        start = 0 if tokens.prompt is None else tokens.prompt - 1  # without one, the tokens are the answer's alone
+        one_question = start and len(np.unique(tokens.action[:, :start], axis=0)) < 2
+        answers = np.where(tokens.used, tokens.action, -1)[:, start:]
+        if one_question or len(np.unique(answers, axis=0)) > 1:
             break
         count += 1
     return count

@@ -20,7 +20,7 @@ from ..seen import Loss, Seen
 from ..seen.fitting import correlation
 from ..seen.losses import Array
 from ..seen.rollouts import Rollout
-from ..seen.tokens import rewarded
+from ..seen.tokens import misordered, rewarded
 from .base import ENOUGH, SeenCheck, some
 from .bootstrap import bootstraps
 
@@ -49,13 +49,13 @@ class PolicyDirection(SeenCheck):
     family = "mechanism-direction"
 
     def lacks(self, seen: Seen) -> str:
-        return (
-            "" if _agreements(seen) else "no log-probabilities were seen in a loss on a rollout whose rewards are known"
-        )
+        if _agreements(seen) or len(misordered(seen)) >= ENOUGH:
+            return ""
+        return "no log-probabilities were seen in a loss on a rollout whose rewards are known"
 
     def look(self, seen: Seen) -> Finding:
         by_cycle = _agreements(seen)
-        numbers = np.array([np.mean(values) for values in by_cycle.values()]) * descends(seen)
+        numbers = np.array([float(np.mean(values)) for values in by_cycle.values()] or [0.0]) * descends(seen)
         rows = sum(len(rollout.time) for rollout in seen.rollouts)
         figures: dict[str, Any] = {
             "rollouts": len(numbers),
@@ -64,6 +64,17 @@ class PolicyDirection(SeenCheck):
             "smallest": float(numbers.min()),
             "largest": float(numbers.max()),
         }
+        turned = misordered(seen)
+        if len(turned) >= ENOUGH:
+            return self.finding(
+                "fail",
+                f"In {len(turned)} losses the weights are those of other sequences: they fit the rewards with groups and samples "
+                "exchanged.",
+                {**figures, "losses_with_another_order": len(turned)},
+                where="the policy's loss",
+                cause="Advantages were flattened from a transposed table, the sequences from the table itself.",
+                advice="Flatten both in the same order.",
+            )
         if len(numbers) < MIN_CYCLES:
             return self.finding("undecided", f"{len(numbers)} rollouts were looked at; it takes {MIN_CYCLES}.", figures)
         mean, spread = float(numbers.mean()), float(numbers.std(ddof=1) / np.sqrt(len(numbers)))

@@ -52,6 +52,13 @@ class TokensMasked(SeenCheck):
                 "The advantages were passed where the mask belongs, so that every token counts by its advantage squared.",
                 "Pass the mask of the answer's tokens.",
             )
+        late = [t for t in found if t.reads_past_the_end]
+        if len(late) > 0.8 * len(found):
+            return fail(
+                "Each token is scored by the answer that the network gave after it had read that token.",
+                "Position j of the logits is for token j + 1; logits and tokens were cut at the same place.",
+                "Score ids[:, start:] with logits[:, start - 1 : -1].",
+            )
         if len(in_prompt) > 0.8 * len(found) or len(first_lost) > 0.8 * len(found):
             where = "tokens of the prompt" if len(in_prompt) >= len(first_lost) else "not the first token of the answer"
             return fail(
@@ -142,6 +149,11 @@ def _divergences(seen: Seen) -> list[tuple[Loss, float, float]]:
     found = []
     for tokens in token_losses(seen):
         loss = tokens.loss
+        written = [_written_divergence(loss, position) for position in range(len(loss.event.constants))]
+        if any(written):
+            off, slope = next(each for each in written if each)
+            found.append((loss, off, slope))
+            continue
         for position, about in enumerate(loss.event.constants):
             ratio = loss.arrays.get(f"k{position}")
             if about.get("role") != "inverse_ratio" or ratio is None:
@@ -153,3 +165,13 @@ def _divergences(seen: Seen) -> list[tuple[Loss, float, float]]:
             found.append((loss, float(off.max(initial=0.0)), slope))
             break
     return found
+
+
+def _written_divergence(loss: Loss, position: int) -> tuple[float, float] | None:
+    """(largest difference, coefficient of its term) of a divergence that is written out: sum of p (log p - log q)."""
+    about, numbers = loss.event.constants[position], loss.arrays.get(f"k{position}")
+    if about.get("role") != "divergence" or numbers is None:
+        return None
+    terms = [int(term) for term in about.get("terms", ()) if int(term) < len(loss.event.terms)]
+    coefficients = [float(loss.event.terms[term]["coefficient"] or 0.0) for term in terms]
+    return float(np.abs(numbers).max(initial=0.0)), coefficients[0] if coefficients else 0.0

@@ -182,6 +182,18 @@ class SampledAsScored(SeenCheck):
                 cause="A second sample is drawn for the log-probability, or stored actions are shifted against their observations.",
                 advice="Keep the action that was sampled, step the environment with it, and score exactly that one.",
             )
+        otherwise = [share for tokens in token_losses(seen) if (share := tokens.sampled_otherwise()) is not None]
+        if len(otherwise) >= ENOUGH and float(np.median(otherwise)) > OTHER_ACTIONS:
+            return self.finding(
+                "fail",
+                f"In {len(otherwise)} losses the network gave other answers when the tokens were sampled than it gives in the loss, for "
+                f"{np.median(otherwise):.0%} of the tokens.",
+                {"losses": len(otherwise), "tokens_answered_otherwise": float(np.median(otherwise))},
+                where="sampling and scoring",
+                cause="Padding is masked in one of them and not in the other, positions are counted differently, dropout is on, or the "
+                "sampling used other weights.",
+                advice="Call the network in the same way when sampling and when scoring: same mask, same positions, same mode.",
+            )
         surprise, variance, rows, chances = _surprises(seen)
         z = surprise / np.sqrt(variance) if variance > 0 else 0.0
         figures = {"rows": rows, "surprise_per_row": surprise / max(rows, 1), "standard_errors": float(z)}
