@@ -51,8 +51,11 @@ class NoAccidentalBroadcast(SeenCheck):
 
 
 def _of_the_batch(loss: Loss) -> bool:
-    """A broadcast to (N, N) where N is the number of rows that log-probabilities, predictions or a network's answers have."""
+    """A broadcast to (N, N) where N is the number of rows that log-probabilities, ratios, weights or a network's answers have."""
     sizes = {len(policy.value) for policy in loss.policies}
+    sizes |= {
+        int(c["shape"][0]) for c in loss.event.constants if c.get("shape") and c.get("role") in ("ratio", "weight")
+    }
     sizes |= {int(about["shape"][0]) for about in loss.event.calls if about.get("shape")}
     return any(int(what["shape"][0]) in sizes for what in loss.event.broadcasts)
 

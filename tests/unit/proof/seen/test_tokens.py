@@ -1,0 +1,108 @@
+"""Losses on a language model's tokens: scored where they were sampled, in the order of their rewards."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from learnproof.evidence import Evidence, RunStarted
+from learnproof.evidence.watched import LossSeen
+from learnproof.proof.seen.losses import Loss
+from learnproof.proof.seen.tokens import misordered, token_losses
+from learnproof.proof.watched.language import ReferenceApart, TokensMasked
+from learnproof.proof.watched.shapes import SampledAsScored
+
+GROUPS, SAMPLES, PROMPT, NEW, WORDS = 8, 4, 6, 7, 12
+SEQUENCES = GROUPS * SAMPLES
+
+
+def answered(update: int, shift: int = 0, padding: float = 0.0, turned: bool = False, divergence=None) -> Loss:
+    """A loss of the answers' tokens alone: the network was asked for sequences that grow by one, then for the whole."""
+    rng = np.random.default_rng(update)
+    whole = rng.normal(size=(SEQUENCES, PROMPT + NEW, WORDS)).astype(np.float32)
+    used = whole[:, PROMPT - 1 + shift : PROMPT - 1 + shift + NEW].astype(np.float64)
+    table = used - np.logaddexp.reduce(used, axis=2, keepdims=True)
+    sampled_from = whole[:, PROMPT - 1 : -1].astype(np.float64)
+    chance = np.exp(sampled_from - np.logaddexp.reduce(sampled_from, axis=2, keepdims=True))
+    action = np.array([[rng.choice(WORDS, p=p / p.sum()) for p in row] for row in chance])
+    reward = rng.random(SEQUENCES)
+    group = reward.reshape(GROUPS, SAMPLES)
+    weight = group - group.mean(axis=1, keepdims=True)
+    weight = (weight.T if turned else weight).reshape(-1)
+    value = np.take_along_axis(table, action[..., None], axis=2)[..., 0]
+    arrays = {
+        "p0.value": value.reshape(-1).astype(np.float32),
+        "p0.action": action.reshape(-1),
+        "p0.gradient": np.repeat(-weight, NEW).astype(np.float32),
+        "k0": weight.astype(np.float32),
+        "r0": reward.astype(np.float32),
+        "c0.output": whole,
+        **{
+            f"n{i}.output": whole[:, : PROMPT + i] + padding * rng.normal(size=(SEQUENCES, 1, 1)).astype(np.float32)
+            for i in range(NEW)
+        },
+    }
+    constants = [{"role": "weight", "shape": [SEQUENCES], "terms": [0]}]
+    if divergence is not None:
+        coefficient, size = divergence
+        constants.append({"role": "divergence", "shape": [SEQUENCES, NEW, WORDS], "terms": [1]})
+        arrays["k1"] = size * rng.normal(size=(SEQUENCES, NEW, WORDS)).astype(np.float32)
+    else:
+        coefficient = 0.1
+    event = LossSeen(
+        update=update, cycle=update, backward=update, env_steps=0, accumulates=True, shape=[[]], value=0.0,
+        gradient_before=0.0, reach=0, nodes=1, truncated=False, compiled=False, broadcasts=[], both_sides=[], clips=[],
+        terms=[{"coefficient": -1.0}, {"coefficient": coefficient}], n_terms=2, constants=constants,
+        silent=[{"module": "model", "shape": [SEQUENCES, PROMPT + i, WORDS]} for i in range(NEW)],
+        calls=[{"module": "model", "shape": [SEQUENCES, PROMPT + NEW, WORDS]}],
+        log_probs=[{"kind": "gather", "shape": [SEQUENCES, NEW], "terms": [0]}], transitions_of=None,
+    )  # fmt: skip
+    nothing = Evidence(
+        run=RunStarted(
+            producer="watch", algorithm="unknown", environment="unknown", seed=0, metric="return", n_envs=0, constants={},
+            parameters={}, marked="inferred",
+        )
+    )  # fmt: skip
+    loss = Loss(event, nothing, frozenset(), [])
+    loss.__dict__["arrays"] = arrays
+    return loss
+
+
+def seen(**options):
+    losses = [answered(update, **options) for update in range(12)]
+    return SimpleNamespace(
+        training_losses=losses, environments={}, notes={}, rollouts=[], on_policy_cycles=set(), by_cycle={}
+    )
+
+
+def test_answers_alone_are_no_trained_prompt():
+    view = seen()
+    assert all(tokens.prompt is None for tokens in token_losses(view))
+    assert TokensMasked().look(view).status == "pass"
+    assert SampledAsScored().look(view).status == "pass"
+    assert misordered(view) == []
+
+
+def test_a_token_scored_after_it_was_read_is_named():
+    found = TokensMasked().look(seen(shift=1))
+    assert found.status == "fail"
+    assert "after it had read" in found.summary
+
+
+def test_other_answers_when_sampling_are_named():
+    found = SampledAsScored().look(seen(padding=0.5))
+    assert found.status == "fail"
+    assert "other answers when the tokens were sampled" in found.summary
+
+
+def test_weights_of_other_sequences_are_named():
+    assert len(misordered(seen(turned=True))) == 12
+
+
+@pytest.mark.parametrize(
+    ("divergence", "status"),
+    [((0.1, 0.3), "pass"), ((-0.1, 0.3), "fail"), ((0.1, 0.0), "fail")],
+    ids=["punished", "sought", "from itself"],
+)
+def test_a_divergence_that_is_written_out(divergence, status):
+    assert ReferenceApart().look(seen(divergence=divergence)).status == status
