@@ -147,7 +147,7 @@ class Transitions:
         ITSELF, ELSEWHERE (it began another transition), UNKNOWN."""
         numpy, columns = self.numpy, self.columns
         elsewhere = numpy.fromiter((name in self.places for name in names.tolist()), bool, len(names))
-        found = numpy.where(elsewhere, ELSEWHERE, UNKNOWN).astype(numpy.int8)
+        found = numpy.where(elsewhere, ELSEWHERE, UNKNOWN).astype(numpy.int64)
         found[columns["observation"][numbers % TRANSITIONS_KEPT] == names] = ITSELF
         searching = numpy.ones(len(names), bool)
         for steps in range(MOST_AHEAD):

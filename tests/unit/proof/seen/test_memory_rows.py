@@ -25,7 +25,7 @@ def drawn(update: int, spoil=None, silent=(("target_actor", 2), ("target", 1))) 
         "t.action": action,
         "c0.rows": rows,
         "c0.action": action.copy(),
-        **{f"n{i}.ahead": np.zeros(ROWS, np.int8) for i in range(len(silent))},
+        **{f"n{i}.ahead": np.zeros(ROWS, np.int64) for i in range(len(silent))},
         **{f"n{i}.output": rng.normal(size=(ROWS, width)).astype(np.float32) for i, (_, width) in enumerate(silent)},
     }
     if spoil is not None:
