@@ -121,6 +121,46 @@ def test_judged_again_without_torch_and_with_its_waivers(tmp_path, loop):
     assert json.loads((tmp_path / "run" / "verdict.json").read_text())["waived"] == first["waived"] != []
 
 
+MERGED = """
+import sys
+import gymnasium as gym
+
+class Merged(gym.Wrapper):
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated or truncated, False, info
+
+env = gym.make("CartPole-v1", max_episode_steps=12)
+env = Merged(env) if sys.argv[1] == "merged" else env
+for episode in range(40):
+    env.reset(seed=episode)
+    env.action_space.seed(episode)
+    over = False
+    while not over:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        over = terminated or truncated
+"""
+
+
+def test_a_time_limit_that_a_wrapper_calls_an_end_is_known_for_what_it_is(tmp_path):
+    from learnproof.evidence import Evidence
+    from learnproof.evidence.watched import EnvironmentTotals
+
+    path = tmp_path / "episodes.py"
+    path.write_text(MERGED)
+    ends = {}
+    for form in ("plain", "merged"):
+        watch(tmp_path, "--out", form, "--quiet", "--", sys.executable, str(path), form)
+        evidence = Evidence.read(tmp_path / form)
+        (totals,) = evidence.of(EnvironmentTotals)
+        assert (totals.hidden_limits > 0) == (form == "merged")
+        ends[form] = [(episode.length, episode.terminated) for episode in evidence.episodes]
+    assert len({terminated for _, terminated in ends["plain"]}) == 2
+    shorter = next(i for i, (length, _) in enumerate(ends["plain"]) if length < 12)
+    pairs = list(zip(ends["merged"][shorter:], ends["plain"][shorter:], strict=True))
+    assert sum(a != b for a, b in pairs) <= 0.1 * len(pairs)  # some poles fall with the last step that is allowed
+
+
 def test_secrets_on_the_command_line_do_not_reach_the_folder(tmp_path):
     path = tmp_path / "quiet.py"
     path.write_text(textwrap.dedent("import sys; print(len(sys.argv))"))

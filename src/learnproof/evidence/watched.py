@@ -239,6 +239,8 @@ class EnvironmentTotals(Event):
     index: int
     steps: int
     episodes: int
+    hidden_limits: int = 0
+    """Episodes that a time limit cut and that a wrapper calls ended."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from .journal import Journal, Step
 from .patches import Patches, leave_no_trace, with_subclasses
 from .playing import is_plain, what_changes
 from .session import Session, reading, sense
-from .streams import Stream, array_of, autoreset_of, parts_of
+from .streams import Stream, array_of, autoreset_of, parts_of, time_limit_of
 from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT
 
 EPISODES_TOLD = 20_000
@@ -199,12 +199,13 @@ class Environments:
         stream.steps += 1
         if stream.vector:
             resets = stream.ended if stream.next_step_autoreset else None
-            self._count_vector(stream, reward, terminated, truncated)
+            terminated, truncated = self._count_vector(stream, reward, terminated, truncated)
         else:
             resets = None
             stream.returns[0] += float(reward)
             if terminated or truncated:
-                self._episode(stream, 0, bool(terminated))
+                terminated = self._episode(stream, 0, bool(terminated), bool(truncated))
+                truncated = truncated or not terminated
         stream.last_observation = observation
         if self._keeping():
             self._keep(stream, observation, action, reward, terminated, truncated, info, resets)
@@ -215,7 +216,8 @@ class Environments:
     def _arrays(self, *values: Any) -> list[Any]:
         return [array_of(value) for value in values]
 
-    def _count_vector(self, stream: Stream, reward: Any, terminated: Any, truncated: Any) -> None:
+    def _count_vector(self, stream: Stream, reward: Any, terminated: Any, truncated: Any) -> tuple[Any, Any]:
+        """Both flags as they are, but where a wrapper hid a time limit."""
         stream.returns += reward
         ends = self.session.numpy.asarray(terminated, bool) | truncated
         if stream.any_ended:
@@ -227,14 +229,23 @@ class Environments:
         stream.any_ended = False
         if ends.any():
             for copy in ends.nonzero()[0].tolist():
-                self._episode(stream, copy, bool(terminated[copy]))
+                if not self._episode(stream, copy, bool(terminated[copy]), bool(truncated[copy])) and terminated[copy]:
+                    terminated, truncated = self.session.numpy.array([terminated, truncated], bool)
+                    terminated[copy], truncated[copy] = False, True
             stream.any_ended = stream.next_step_autoreset
         stream.ended = ends
+        return terminated, truncated
 
-    def _episode(self, stream: Stream, copy: int, terminated: bool) -> None:
+    def _episode(self, stream: Stream, copy: int, terminated: bool, truncated: bool) -> bool:
+        """Whether the task ended: a wrapper may call a time limit an end. TimeLimit itself never hides that it cut, and an
+        episode that ends by itself with its last allowed step is rare where others end earlier."""
         stream.episodes += 1
         length = stream.steps - stream.begun[copy]
         stream.longest = max(stream.longest, length)
+        stream.any_shorter |= stream.limit is not None and length < stream.limit
+        if terminated and not truncated and length == stream.limit and stream.any_shorter:
+            terminated = False
+            stream.hidden_limits += 1
         self.episodes += 1
         if self.episodes <= EPISODES_TOLD or self.episodes % (1 << (self.episodes // EPISODES_TOLD).bit_length()) == 0:
             body: dict[str, Any] = {
@@ -251,6 +262,7 @@ class Environments:
                 **body,
             )
         stream.returns[copy], stream.begun[copy] = 0.0, stream.steps
+        return terminated
 
     # ------------------------------------------------------------------ transitions
 
@@ -375,6 +387,7 @@ class Environments:
         single = next(iter(asked(environment, "envs") or ()), None) or environment
         spec = asked(environment, "spec") or asked(single, "spec")
         stream.spec = spec
+        stream.limit = time_limit_of(environment)
         stream.changed = what_changes(environment, single)
         stream.own = weakref.ref(single) if spec is None and is_plain(environment, single) else None
         self.session.say(
@@ -394,7 +407,12 @@ class Environments:
     def last_words(self) -> None:
         for _, stream in self.streams.values():
             self.session.say(
-                "environment_totals", last=True, index=stream.index, steps=stream.steps, episodes=stream.episodes
+                "environment_totals",
+                last=True,
+                index=stream.index,
+                steps=stream.steps,
+                episodes=stream.episodes,
+                hidden_limits=stream.hidden_limits,
             )
 
 

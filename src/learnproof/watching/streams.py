@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .glances import asked, is_a
+from .glances import asked, held, is_a
 from .identity import identities
 
 
@@ -38,6 +38,11 @@ class Stream:
         """The observation itself, until the next step or the environment's end: a window may begin with it."""
         self.longest = 0
         """Steps of the longest episode."""
+        self.limit: int | None = None
+        """Steps after which a TimeLimit among its wrappers cuts an episode."""
+        self.any_shorter = False
+        self.hidden_limits = 0
+        """Episodes that were cut there, and that the outermost wrapper says ended by themselves."""
         self.spec: Any = None
         self.own: Any = None
         """Weak reference to the environment itself, or to its first copy, where it has no id."""
@@ -72,6 +77,20 @@ def array_of(value: Any) -> Any:
         return value
     value = value.detach().cpu()
     return (value.double() if value.is_floating_point() else value).numpy()
+
+
+def time_limit_of(environment: Any) -> int | None:
+    """Of the environment, or of the first copy in a vector, under whatever wrappers."""
+    core = environment
+    for _ in range(32):
+        if core is None:
+            return None
+        if type(core).__name__ == "TimeLimit":
+            limit = held(core, "_max_episode_steps")
+            return limit if isinstance(limit, int) else None
+        copies = held(core, "envs")
+        core = copies[0] if is_a(copies, (list, tuple)) and copies else held(core, "venv") or held(core, "env")
+    return None
 
 
 def autoreset_of(environment: Any, sb3: bool) -> str | None:
