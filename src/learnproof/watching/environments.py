@@ -25,7 +25,7 @@ from .journal import Journal, Step
 from .patches import Patches, leave_no_trace, with_subclasses
 from .playing import is_plain, what_changes
 from .session import Session, reading, sense
-from .streams import Stream, array_of, autoreset_of, parts_of, time_limit_of
+from .streams import Stream, array_of, autoreset_of, cuts_inside, parts_of, time_limit_of
 from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT
 
 EPISODES_TOLD = 20_000
@@ -194,6 +194,10 @@ class Environments:
         observation, reward, terminated, truncated, info = parts_of(answer, stream.form)
         if hasattr(type(reward), "detach"):
             reward, terminated, truncated = self._arrays(reward, terminated, truncated)
+        if stream.form == "sb3" and terminated.any():
+            hidden = terminated & cuts_inside(session.numpy, environment, stream.copies)
+            stream.hidden_limits += int(hidden.sum())
+            terminated, truncated = terminated & ~hidden, truncated | hidden
         session.env_steps += 1
         session.cycle_steps += 1
         stream.steps += 1

@@ -93,6 +93,20 @@ def time_limit_of(environment: Any) -> int | None:
     return None
 
 
+def cuts_inside(numpy: Any, environment: Any, copies: int) -> Any:
+    """Which copies of an SB3 vector were cut by their time limit, as the vector inside all wrappers noted it."""
+    core = environment
+    for _ in range(16):
+        inner = held(core, "venv")
+        if inner is None:
+            break
+        core = inner
+    noted: Any = held(core, "buf_infos") if core is not environment else None
+    if not is_a(noted, list) or len(noted) != copies:
+        return numpy.zeros(copies, bool)
+    return numpy.array([is_a(info, dict) and bool(info.get("TimeLimit.truncated", False)) for info in noted])
+
+
 def autoreset_of(environment: Any, sb3: bool) -> str | None:
     if sb3:
         return "same_step"
