@@ -174,7 +174,8 @@ class Keeping:
             arrays["t." + name] = column
         for key, names in asked.items():
             arrays[key + ".ahead"] = ahead = transitions.ahead(numbers[known], names[known])
-            steps = int(numpy.bincount(ahead[ahead >= 0], minlength=1).argmax()) + 1
+            most = int(numpy.bincount(ahead[ahead >= 0], minlength=1).argmax())
+            steps = most + 1 if 2 * int((ahead == most).sum()) > len(ahead) else 1
             if steps > arrays.get("t.rewards", numpy.zeros((0, 1))).shape[1]:  # targets over several steps
                 windows = transitions.windows(numbers[known], steps)
                 arrays.update({"t." + name: column for name, column in windows.items()})

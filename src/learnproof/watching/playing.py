@@ -9,8 +9,8 @@ compared is the same network acting greedily, untrained and trained, on the same
                     it is), the three policies by turns, at most SEEDS seeds and STEPS steps; standard output and error are
                     closed to it
 
-Not played, and said so: environments whose id does not tell how they are wrapped, networks with running statistics,
-scripts that ended with an error. `LEARNPROOF_WATCH_PLAY=0` switches it off.
+Not played, and said so: environments whose id does not tell how they are wrapped, networks whose first weights or running
+statistics are not known, scripts that ended with an error. `LEARNPROOF_WATCH_PLAY=0` switches it off.
 """
 
 from __future__ import annotations
@@ -81,12 +81,13 @@ class Playing:
 
     @reading("playing")
     def before_first_step(self, optimizer: Any) -> None:
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if id(parameter) in self.first or self.copied + parameter.numel() > NUMBERS_COPIED:
-                    continue
-                self.copied += parameter.numel()
-                self.first[id(parameter)] = (weakref.ref(parameter), parameter.detach().clone())
+        owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        buffers = [buffer for module in self.session.names.outermost() for buffer in module.buffers()]
+        for tensor in [*owned, *buffers]:
+            if id(tensor) in self.first or self.copied + tensor.numel() > NUMBERS_COPIED:
+                continue
+            self.copied += tensor.numel()
+            self.first[id(tensor)] = (weakref.ref(tensor), tensor.detach().clone())
 
     @sense("playing")
     def acted(self, stream: Any, observations: Any, actions: Any) -> None:
@@ -124,15 +125,10 @@ class Playing:
         if actor is None or actor.acts < ACTS or actor.greedy < GREEDY * actor.acts:
             return
         module = actor.module
-        if any(True for _ in module.buffers()):
-            self.session.not_seen(
-                "greedy play", "the network keeps running statistics, and their first state is not known"
-            )
-            return
-        parameters = list(module.parameters())
-        known = [self.first.get(id(parameter)) for parameter in parameters]
-        if any(entry is None or entry[0]() is not p for entry, p in zip(known, parameters)):
-            self.session.not_seen("greedy play", "not all first weights of the network that acts were copied")
+        tensors = _state(module)
+        known = [self.first.get(id(tensor)) for tensor in tensors]
+        if any(entry is None or entry[0]() is not tensor for entry, tensor in zip(known, tensors)):
+            self.session.not_seen("greedy play", "the first state of the network that acts was not copied as a whole")
             return
         environments = self.session.senses["environments"]
         environments.local.inside = True  # what is played here is not the script's
@@ -154,8 +150,7 @@ class Playing:
         return [] if own is None else [own]
 
     def _compare(self, environments: list[Any], module: Any, first: list[Any]) -> None:
-        torch = self.session.torch
-        last = [parameter.detach().clone() for parameter in module.parameters()]
+        last = [tensor.detach().clone() for tensor in _state(module)]
         training = module.training
         module.eval()
         scores: dict[str, list[float]] = {"untrained": [], "trained": [], "random": []}
@@ -170,9 +165,7 @@ class Playing:
                 returns = {}
                 for name, weights in (("untrained", first), ("trained", last), ("random", None)):
                     if weights is not None:
-                        with torch.no_grad():
-                            for parameter, numbers in zip(module.parameters(), weights):
-                                parameter.data.copy_(numbers)
+                        self._load(module, weights)
                     asked = module if weights is not None else None
                     returns[name], taken = self._episodes(environments, asked, list(together), longest)
                     steps += taken
@@ -180,9 +173,7 @@ class Playing:
                 for name, found in returns.items():
                     scores[name] += found
         finally:
-            with torch.no_grad():
-                for parameter, numbers in zip(module.parameters(), last):
-                    parameter.data.copy_(numbers)
+            self._load(module, last)
             module.train(training)
             for environment in environments:
                 environment.close()
@@ -190,6 +181,11 @@ class Playing:
             self.session.say(
                 "played", last=True, module=self.session.names.of_module(module), rule="greedy", steps=steps, seeds=seeds, **scores
             )  # fmt: skip
+
+    def _load(self, module: Any, numbers: list[Any]) -> None:
+        with self.session.torch.no_grad():
+            for tensor, own in zip(_state(module), numbers):
+                tensor.data.copy_(own)
 
     def _episodes(
         self, environments: list[Any], module: Any, seeds: list[int], longest: int
@@ -218,6 +214,11 @@ class Playing:
             if not playing:
                 break
         return totals, steps
+
+
+def _state(module: Any) -> list[Any]:
+    """Weights and running statistics."""
+    return [*module.parameters(), *module.buffers()]
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ NEAR = 1e-3
 MOST_INNER = 0.8
 """Share of the inner rows that a definition must explain; ends written to the wrong rows spoil a few of them."""
 MIN_ROWS = 8
+LEAST_GAMMA = 0.3
 WRONG_SIGN = "tanh with the wrong sign"
 
 
@@ -191,6 +192,8 @@ def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
         powers = first * gamma ** np.arange(steps)
         if not varied:  # only their sum is known
             powers *= steps / np.sum(gamma ** np.arange(steps))
+        if gamma < LEAST_GAMMA:  # the rewards after the first are not in it: one step explains it better
+            continue
         if varied and np.abs(powers - answer[:-1]).max() > 0.01 * abs(first):
             continue
         sums = np.cumsum(rewards * powers, axis=1)

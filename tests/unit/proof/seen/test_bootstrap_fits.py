@@ -172,6 +172,14 @@ def test_a_bootstrap_discounted_once_over_three_steps():
     assert found.last_discount == pytest.approx(GAMMA, abs=1e-4)
 
 
+def test_one_step_is_not_taken_for_several():
+    arrays, _ = windows(0, 3)
+    arrays["t.reward"] = arrays["t.rewards"][:, 0]
+    y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * arrays["n0.output"].max(axis=1)
+    (found,) = explained(arrays, y).explanations
+    assert found.steps == 1
+
+
 def test_windows_that_go_on_across_an_end():
     arrays, _ = windows(0, 3)
     arrays["t.ended_terminated"] = arrays["t.ends"] < 3
