@@ -147,7 +147,12 @@ class Playing:
             options = dict(spec.kwargs or {}, render_mode=None)
             return [gymnasium.make(spec.id, disable_env_checker=True, **options) for _ in range(AT_ONCE)]
         own = None if self.actor is None else self.actor.environment
-        return [] if own is None else [own]
+        if own is None:
+            self.session.not_seen(
+                "greedy play", "the environment has no id, and the one that was trained on is wrapped"
+            )
+            return []
+        return [own]
 
     def _compare(self, environments: list[Any], module: Any, first: list[Any]) -> None:
         last = [tensor.detach().clone() for tensor in _state(module)]
