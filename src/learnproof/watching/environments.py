@@ -25,7 +25,7 @@ from .journal import Journal, Step
 from .patches import Patches, leave_no_trace, with_subclasses
 from .playing import is_plain, what_changes
 from .session import Session, reading, sense
-from .streams import Stream, array_of, autoreset_of, cuts_inside, parts_of, time_limit_of
+from .streams import Stream, array_of, autoreset_of, cuts_inside, parts_of, success_of, time_limit_of
 from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT
 
 EPISODES_TOLD = 20_000
@@ -203,12 +203,12 @@ class Environments:
         stream.steps += 1
         if stream.vector:
             resets = stream.ended if stream.next_step_autoreset else None
-            terminated, truncated = self._count_vector(stream, reward, terminated, truncated)
+            terminated, truncated = self._count_vector(stream, reward, terminated, truncated, info)
         else:
             resets = None
             stream.returns[0] += float(reward)
             if terminated or truncated:
-                terminated = self._episode(stream, 0, bool(terminated), bool(truncated))
+                terminated = self._episode(stream, 0, bool(terminated), bool(truncated), info)
                 truncated = truncated or not terminated
         stream.last_observation = observation
         if self._keeping():
@@ -220,7 +220,7 @@ class Environments:
     def _arrays(self, *values: Any) -> list[Any]:
         return [array_of(value) for value in values]
 
-    def _count_vector(self, stream: Stream, reward: Any, terminated: Any, truncated: Any) -> tuple[Any, Any]:
+    def _count_vector(self, stream: Stream, reward: Any, terminated: Any, truncated: Any, info: Any) -> tuple[Any, Any]:
         """Both flags as they are, but where a wrapper hid a time limit."""
         stream.returns += reward
         ends = self.session.numpy.asarray(terminated, bool) | truncated
@@ -233,14 +233,15 @@ class Environments:
         stream.any_ended = False
         if ends.any():
             for copy in ends.nonzero()[0].tolist():
-                if not self._episode(stream, copy, bool(terminated[copy]), bool(truncated[copy])) and terminated[copy]:
+                ended = self._episode(stream, copy, bool(terminated[copy]), bool(truncated[copy]), info)
+                if terminated[copy] and not ended:
                     terminated, truncated = self.session.numpy.array([terminated, truncated], bool)
                     terminated[copy], truncated[copy] = False, True
             stream.any_ended = stream.next_step_autoreset
         stream.ended = ends
         return terminated, truncated
 
-    def _episode(self, stream: Stream, copy: int, terminated: bool, truncated: bool) -> bool:
+    def _episode(self, stream: Stream, copy: int, terminated: bool, truncated: bool, info: Any) -> bool:
         """Whether the task ended: a wrapper may call a time limit an end. TimeLimit itself never hides that it cut, and an
         episode that ends by itself with its last allowed step is rare where others end earlier."""
         stream.episodes += 1
@@ -257,6 +258,9 @@ class Environments:
                 "length": length,
                 "terminated": terminated,
             }
+            success = success_of(info, copy if stream.vector else None)
+            if success is not None:
+                body["metrics"] = {"success": float(success)}
             self.session.say(
                 "episode",
                 step=self.session.env_steps,

@@ -107,6 +107,26 @@ def cuts_inside(numpy: Any, environment: Any, copies: int) -> Any:
     return numpy.array([is_a(info, dict) and bool(info.get("TimeLimit.truncated", False)) for info in noted])
 
 
+def success_of(info: Any, copy: int | None) -> bool | None:
+    """What the environment itself says of an episode that has ended: `is_success` or `success`; None where it says nothing."""
+    if is_a(info, (list, tuple)):  # SB3: one dictionary per copy
+        return None if copy is None or copy >= len(info) else success_of(info[copy], None)
+    if not is_a(info, dict):
+        return None
+    final = info.get("final_info") if copy is not None else None
+    if final is not None:
+        found = success_of(final, copy)
+        if found is not None:
+            return found
+    for name in ("is_success", "success"):
+        told = info.get(name)
+        if copy is not None and told is not None:
+            told = told[copy] if hasattr(type(told), "__getitem__") and len(told) > copy else None
+        if told is not None and (is_a(told, (bool, int, float)) or type(told).__module__ == "numpy"):
+            return bool(told)
+    return None
+
+
 def autoreset_of(environment: Any, sb3: bool) -> str | None:
     if sb3:
         return "same_step"

@@ -25,6 +25,8 @@ from .bootstrap import bootstraps
 QUESTION = "Did the returns of training rise, beyond chance?"
 MIN_EPISODES = 20
 MIN_REWARDS = 12
+USUALLY = 0.5
+"""Share of successful episodes from which the task counts as done, whether it was from the start or not."""
 PARTS = 4
 """The first and the last of so many equal parts are compared in words."""
 
@@ -71,6 +73,15 @@ def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
         "effective_points": trend.effective_points,
     }
     words = f"Training returns went from {first:.4g} (first {part} episodes) to {last:.4g} (last {part})"
+    success = _success(episodes)
+    if success is not None:
+        figures |= {"success_first": success[0], "success_last": success[1]}
+        words += f", the success that the environment tells from {success[0]:.0%} to {success[1]:.0%}"
+    if trend.p_value <= error_rate and last > first and success is not None and not success[2]:
+        return finding(
+            "undecided", f"{words}: the reward rises while the task is not done more often.", figures,
+            "Look at some episodes: the reward may pay for something else than the task.", trend.p_value,
+        )  # fmt: skip
     if trend.p_value <= error_rate and last > first:
         return finding(
             "pass", f"{words}: a rise beyond chance (p = {trend.p_value:.2g}). The policies were not run again.", figures,
@@ -80,6 +91,18 @@ def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
         "undecided", f"{words}: no rise beyond chance (p = {trend.p_value:.2g}).", figures,
         "Train longer; if it stays flat, look at the findings below.", trend.p_value,
     )  # fmt: skip
+
+
+def _success(episodes: list[Episode]) -> tuple[float, float, bool] | None:
+    """Shares of the first and the last part of the episodes, and whether the last is beyond the first or half; None where the
+    environment does not tell."""
+    told = np.array([episode.metrics["success"] for episode in episodes if "success" in episode.metrics])
+    if len(told) < max(MIN_EPISODES, 0.8 * len(episodes)):
+        return None
+    part = max(1, len(told) // PARTS)
+    first, last = float(told[:part].mean()), float(told[-part:].mean())
+    noise = float(np.sqrt((first * (1 - first) + last * (1 - last)) / part))
+    return first, last, last > first + 2 * noise or last >= USUALLY
 
 
 def _judge_rewards(rewards: list[float], error_rate: float, finding: Callable[..., Finding]) -> Finding:
