@@ -163,6 +163,11 @@ def holm_levels(p_values: Sequence[float], rate: float) -> list[float]:
     return levels
 
 
+QUARTERS_FROM = 640
+QUARTERS_BLOCK, QUARTERS_BLOCKS = 40, 12
+"""Fewest points in a block, and most blocks in a quarter."""
+
+
 @dataclass(frozen=True)
 class Trend:
     slope: float
@@ -196,11 +201,34 @@ def trend_test(series: Sequence[float] | Array) -> Trend:
 
 
 def rise_test(series: Sequence[float] | Array) -> Trend:
-    """A rising series, whether it rises all along (trend_test) or at once and then stays (step_test; of short series,
-    ends_test). Two looks, each at half the level."""
+    """A rising series, whether it rises all along (trend_test), at once and then stays (step_test; of short series, ends_test)
+    or in a curve that bends (quarters_test, of long ones). Two or three looks, each at its share of the level."""
     trend = trend_test(series)
-    jump = step_test(series) if len(series) >= STEP_FROM else ends_test(series)
-    return Trend(trend.slope, min(1.0, 2 * min(trend.p_value, jump)), trend.effective_points)
+    looks = [trend.p_value, step_test(series) if len(series) >= STEP_FROM else ends_test(series)]
+    if len(series) >= QUARTERS_FROM:
+        looks.append(quarters_test(series))
+    return Trend(trend.slope, min(1.0, len(looks) * min(looks)), trend.effective_points)
+
+
+def quarters_test(series: Sequence[float] | Array) -> float:
+    """One-sided p-value of "the last quarter is above the first", for long series.
+
+    A curve that bends, as learning curves do, leaves long waves round any line, which the other tests must take for the noise's
+    own. Here both quarters are averaged in blocks, and noise is what neighbouring blocks differ by: a slow rise inside of a
+    quarter hardly adds to it, and resemblance that ends within a block does not lessen it.
+    """
+    values = np.asarray(series, dtype=np.float64)
+    size = values.size // 4
+    blocks = min(QUARTERS_BLOCKS, size // QUARTERS_BLOCK)
+    if blocks < 4:
+        return 1.0
+    ends = [block_means(values[:size], blocks), block_means(values[-size:], blocks)]
+    parts = [float(np.mean(np.diff(end) ** 2)) / 2 / blocks for end in ends]
+    lead, error = float(ends[1].mean() - ends[0].mean()), math.sqrt(sum(parts))
+    if error == 0:
+        return 0.0 if lead > 0 else 1.0
+    freedom = sum(parts) ** 2 / sum(part**2 / (2 * (blocks - 1) / 3) for part in parts)
+    return float(stdtr(max(freedom, 1.0), -lead / error))
 
 
 def ends_test(series: Sequence[float] | Array) -> float:

@@ -207,6 +207,14 @@ def test_trend_test_is_not_fooled_by_neighbours_that_resemble_each_other(count: 
     assert within_four_errors(hits, trials, 0.05)
 
 
+@pytest.mark.parametrize("middle", [0.2, 0.4, 0.6])
+def test_rise_test_sees_a_curve_that_bends(middle: float) -> None:
+    source = np.random.default_rng(13)
+    curve = 2.0 / (1 + np.exp(-(np.arange(2_000) / 2_000 - middle) / 0.1))
+    assert all(rise_test(source.normal(size=2_000) + curve).p_value <= 0.001 for _ in range(10))
+    assert rise_test(source.normal(size=2_000) - curve).p_value > 0.5
+
+
 @pytest.mark.parametrize(("count", "memory"), [(30, 0.0), (30, 0.4), (100, 0.5), (300, 0.9), (1_000, 0.9)])
 def test_rise_test_is_not_fooled_by_neighbours_that_resemble_each_other(count: int, memory: float) -> None:
     source = np.random.default_rng(11)

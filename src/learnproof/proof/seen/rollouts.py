@@ -4,7 +4,7 @@ Those of a long cycle were written as a whole; of a short one (a few steps of ma
 batch was made of came with the loss.
 
 Rows are told apart by the identity of their observation (a digest that the watcher made). An observation that came twice
-in one rollout (a small grid, say) cannot be told apart and is left out.
+in one rollout (a small grid, say) cannot be told apart and is left out, but where a batch is the whole rollout in order.
 """
 
 from __future__ import annotations
@@ -90,10 +90,19 @@ class Rollout:
         counts = Counter(self.observation.tolist())
         return {identity: row for row, identity in enumerate(self.observation.tolist()) if counts[identity] == 1}
 
+    @cached_property
+    def orders(self) -> list[Array]:
+        """The ways to lay out a rollout as one batch: step by step, or copy by copy."""
+        steps = np.lexsort((self.copy, self.stream, self.time))
+        return [steps, np.lexsort((self.time, self.copy, self.stream))]
+
     def located(self, rows: Array | None) -> Array:
         """Row of the rollout for each row of a batch, or -1."""
         if rows is None:
             return np.empty(0, dtype=int)
+        for order in self.orders:
+            if len(order) == len(rows) and np.array_equal(self.observation[order], rows):
+                return order  # the rollout as a whole: also where observations came twice
         return np.array([self.place.get(int(identity), -1) for identity in rows.tolist()], dtype=int)
 
     @cached_property
