@@ -23,7 +23,7 @@ from typing import Any
 from . import graph, written
 from .calls import SILENT_PER_LOSS, Calls
 from .keeping import Keeping, Pending
-from .kept_calls import Entry, Joined, Score, merge_calls
+from .kept_calls import FEWEST_MERGED, Entry, Joined, Score, merge_calls
 from .modes import standing_aside
 from .patches import Patches, leave_no_trace
 from .places import calling_line
@@ -139,7 +139,7 @@ class Backward:
         if not pending.scores and session.saved_can_be_read:
             pending.scores = self._written_scores(reading)
         session.senses["optimizers"].tell_optimizers()
-        if len(pending.scores) > SCORES_PER_LOSS:
+        if len(pending.scores) > SCORES_PER_LOSS or _as_acted(pending.scores):
             pending.scores = (
                 [_merged(torch, pending.scores)] if _mergeable(pending.scores) else pending.scores[:SCORES_PER_LOSS]
             )
@@ -310,6 +310,12 @@ def _spread(items: list[Any], most: int) -> list[Any]:
     if len(items) <= most:
         return items
     return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
+
+
+def _as_acted(scores: list[Score]) -> bool:
+    """Of several steps of a rollout, each scored for all its environments when they acted."""
+    times = {score.time for score in scores}
+    return len(scores) >= FEWEST_MERGED and len(times) == len(scores) and all(s.result.dim() == 1 for s in scores)
 
 
 def _mergeable(scores: list[Score]) -> bool:
