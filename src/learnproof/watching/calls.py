@@ -194,11 +194,14 @@ class Calls:
             )
 
     def _action_beside(self, observation: Any, arguments: Any) -> Any:
+        """The one other argument of an action's form; of two (a goal, say) nobody knows which it is."""
         width = self.session.widths[1]
-        for other in arguments[1:] if width else ():
-            if is_a(other, self.session.torch.Tensor) and other.shape == (len(observation), width):
-                return other.detach()
-        return None
+        alike = [
+            other.detach()
+            for other in (arguments[1:] if width else ())
+            if is_a(other, self.session.torch.Tensor) and other.shape == (len(observation), width)
+        ]
+        return alike[0] if len(alike) == 1 else None
 
     @reading("calls")
     def called(self, module: Any, arguments: Any, answer: Any, depth: int) -> None:

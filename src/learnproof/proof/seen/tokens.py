@@ -60,15 +60,20 @@ class Tokens:
     @property
     def reads_past_the_end(self) -> bool:
         """Whether the last token is scored by the answer that was given when it had been read already."""
+        lengths, found = self._sampled_lengths, self._scored
+        return bool(lengths) and found is not None and found[2] + self.shape[1] == max(lengths) + 1
+
+    @property
+    def _sampled_lengths(self) -> list[int]:
+        """Of the calls that sampled, where each was given one token more than the one before; else none (a cache, say)."""
         lengths = [int(about["shape"][1]) for about in self.loss.event.silent if len(about.get("shape", ())) == 3]
-        growing = len(lengths) >= 2 and all(after - before == 1 for before, after in pairwise(lengths[: self.shape[1]]))
-        found = self._scored
-        return growing and found is not None and found[2] + self.shape[1] == max(lengths) + 1
+        growing = all(after - before == 1 for before, after in pairwise(lengths[: self.shape[1]]))
+        return lengths if len(lengths) >= 2 and growing else []
 
     def sampled_otherwise(self) -> float | None:
         """Share of the used tokens for which the network's answer, when the token was sampled, was another than in the loss; None
         where the calls of the sampling are not known, or where a step has come between."""
-        if not self.fresh:
+        if not self.fresh or not self._sampled_lengths:
             return None
         whole = [
             output

@@ -25,6 +25,7 @@ HARD = 0.999
 """A move by this share of the distance is a copy."""
 EVERY = 0.9
 MIN_MOVES = 20
+MIN_DISTILLED = 3
 SOFT, RARELY, LONG_RUN = 0.1, 0.05, 2_000
 """A soft update moves by less than a tenth; made at fewer than a twentieth of so many steps, it is made too seldom."""
 
@@ -214,7 +215,29 @@ def targets(seen: Seen) -> list[Follower]:
         if loss.event.transitions_of is not None and loss.regressions
         for about in loss.event.silent
     }
-    return [follower for follower in seen.followers if any(_is_asked(follower, name) for name in asked)]
+    return [
+        follower
+        for follower in seen.followers
+        if any(_is_asked(follower, name) for name in asked) and not _is_distilled(seen, follower)
+    ]
+
+
+def _is_distilled(seen: Seen, follower: Follower) -> bool:
+    """Whether its own answers are what another network is drawn to (random network distillation): such a one stands still."""
+    count = 0
+    for loss in seen.training_losses:
+        for position, about in enumerate(loss.event.silent):
+            output = loss.arrays.get(f"n{position}.output") if _is_asked(follower, str(about.get("module"))) else None
+            if output is not None and any(
+                regression.target.size == output.size
+                and np.allclose(regression.target, output.reshape(-1), rtol=1e-4, atol=1e-6)
+                for regression in loss.regressions
+            ):
+                count += 1
+                break
+        if count >= MIN_DISTILLED:
+            return True
+    return False
 
 
 def _is_asked(follower: Follower, name: str) -> bool:

@@ -23,6 +23,7 @@ MOST = 0.9
 TORN = 0.5
 """Share of a batch's rows that must be beside the wrong state; rows of one episode may meet each other by chance."""
 OTHER_ACTIONS = 0.2
+BY_TURNS = 0.3
 FAR_BEHIND, MANY_ROWS = 1_000, 512
 """Environment steps that the newest of so many rows may lag; a memory of all steps would show one of the last tenth among them
 with near certainty."""
@@ -160,6 +161,8 @@ def _no_longer_filled(drawn: list[Loss]) -> tuple[int, int] | None:
     last = drawn[-max(2 * ENOUGH, len(drawn) // 4) :]
     if len(last) < 2 * ENOUGH or sum(len(loss.arrays["t.time"]) for loss in last) < MANY_ROWS:
         return None
+    if len({loss.event.env_steps for loss in last}) < BY_TURNS * len(last):
+        return None  # updates without steps between them: a fixed set of data, with evaluations now and then
     newest = max(int(loss.arrays["t.time"].max()) for loss in last)
     steps = last[0].event.env_steps
     return (newest, steps) if steps - newest > max(FAR_BEHIND, steps / 2) else None

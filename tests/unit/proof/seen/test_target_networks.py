@@ -46,13 +46,21 @@ def follower(name: str, share: float, every: int, index: int = 0, **totals) -> F
     return Follower(met, met, moves, replace(counted, **totals))
 
 
-def finding(*followers: Follower):
+def view(*followers: Follower, distilled: bool = False):
     silent = [{"module": each.name} for each in followers]
-    loss = SimpleNamespace(event=SimpleNamespace(transitions_of="c0.rows", silent=silent), regressions=[None])
-    seen = SimpleNamespace(
-        followers=list(followers), training_losses=[loss], totals=SimpleNamespace(env_steps=STEPS), process=0
+    drawn_to = SimpleNamespace(target=np.arange(8.0))
+    arrays = {"n0.output": np.arange(8.0)[:, None] + (0 if distilled else 1)}
+    loss = SimpleNamespace(
+        event=SimpleNamespace(transitions_of="c0.rows", silent=silent), regressions=[drawn_to], arrays=arrays
     )
-    return TargetNetworks().look(seen)
+    seen = SimpleNamespace(
+        followers=list(followers), training_losses=[loss] * 4, totals=SimpleNamespace(env_steps=STEPS), process=0
+    )
+    return seen
+
+
+def finding(*followers: Follower):
+    return TargetNetworks().look(view(*followers))
 
 
 @pytest.mark.parametrize(("share", "every"), [(0.005, 1), (0.005, 2), (1.0, 500), (0.05, 100), (1.0, 3_000)])
@@ -85,3 +93,9 @@ def test_each_way_to_leave_one_behind_is_named(followers, says):
 
 def test_a_target_that_has_not_moved_yet_is_undecided():
     assert finding(follower("q_target", 0.0, 0)).status == "undecided"
+
+
+def test_a_network_that_is_distilled_may_stand_still():
+    still = follower("rnd_target", 0.0, 0)
+    assert not TargetNetworks().lacks(view(still))
+    assert TargetNetworks().lacks(view(still, distilled=True))
