@@ -10,6 +10,9 @@ from .asking import Asking
 from .kept_calls import Call, Entry, Score
 from .session import Session
 
+SEVERAL = 0.2
+"""Share of a batch whose next observations lie so many steps ahead, from which targets may be made of so many: where states
+come again, some lie nearer than they did."""
 ASKED_AGAIN = 4
 """Updates of a window after whose step networks are asked once more: of a large one, that costs a third of the update."""
 
@@ -169,13 +172,15 @@ class Keeping:
         following = [array.tolist() for array in asked.values()]
         numbers = numpy.array(transitions.numbers_of(rows.tolist(), following), numpy.int64)
         known = numpy.flatnonzero(numbers >= 0)
+        if transitions.repeats:
+            arrays["t.repeats"] = numpy.ones(1, bool)
         arrays["t.row"] = known.astype(numpy.int64)
         for name, column in transitions.taken(numbers[known]).items():
             arrays["t." + name] = column
         for key, names in asked.items():
             arrays[key + ".ahead"] = ahead = transitions.ahead(numbers[known], names[known])
-            most = int(numpy.bincount(ahead[ahead >= 0], minlength=1).argmax())
-            steps = most + 1 if 2 * int((ahead == most).sum()) > len(ahead) else 1
+            counts = numpy.bincount(ahead[ahead >= 0], minlength=1)
+            steps = int(numpy.flatnonzero(counts >= SEVERAL * max(len(ahead), 1)).max(initial=0)) + 1
             if steps > arrays.get("t.rewards", numpy.zeros((0, 1))).shape[1]:  # targets over several steps
                 windows = transitions.windows(numbers[known], steps)
                 arrays.update({"t." + name: column for name, column in windows.items()})

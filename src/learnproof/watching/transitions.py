@@ -49,6 +49,11 @@ class Transitions:
         """identity of an observation -> numbers of the last RECENT transitions from it; only where observations repeat."""
         self.action_width = 0
 
+    @property
+    def repeats(self) -> bool:
+        """Whether observations come again and again: then a transition that is found may be another visit's, with another action."""
+        return self.repeated > REPEATED
+
     def kept_raw(self) -> tuple[Any, Any]:
         """All of them with their identities."""
         count = min(self.count, TRANSITIONS_KEPT)
@@ -74,13 +79,13 @@ class Transitions:
                 column[start : start + rows, :width] = values[name]
             else:
                 column[start : start + rows] = values[name]
-        repeats = self.repeated > REPEATED
+        repeats = self.repeats
         for offset, identity in enumerate(values["observation"].tolist()):
             self.repeated += identity in self.places
             self.places[identity] = self.count + offset
             if repeats:
                 self.recent[identity] = (*self.recent.get(identity, ())[1 - RECENT :], self.count + offset)
-        if self.repeated > REPEATED:
+        if self.repeats:
             self._pair(start, rows)
         self.count += rows
         if len(self.places) > 2 * TRANSITIONS_KEPT:
@@ -109,7 +114,7 @@ class Transitions:
     def numbers_of(self, identities_: list[int], following: list[list[int]]) -> list[int]:
         """Which transition each observation began, or -1. `following` are lists of what may be their next observations."""
         oldest = self.count - TRANSITIONS_KEPT
-        if self.repeated > REPEATED:
+        if self.repeats:
             guesses = [[self.pairs.get(pair, -1) for pair in zip(identities_, nexts)] for nexts in following]
             found = max(guesses, key=lambda guess: sum(at >= 0 for at in guess), default=[-1] * len(identities_))
             if 2 * sum(at >= 0 for at in found) < len(found):

@@ -263,7 +263,10 @@ def _count(y: Array, treatments: dict[str, Array], rows: Array, tolerance: float
 
 
 def _other_actions(loss: Loss, rows: Array, regression: Regression) -> int:
-    """Rows whose index in the loss is not the action that the environment was given."""
+    """Rows whose index in the loss is not the action that the environment was given; none where states come again, for then the
+    transition may be another visit's."""
+    if "t.repeats" in loss.arrays:
+        return 0
     index = loss.taken(regression.target.size)
     actions = loss.arrays.get("t.action")
     if index is None or actions is None or actions.shape[1] != 1:

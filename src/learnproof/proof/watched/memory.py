@@ -206,6 +206,8 @@ def _chosen_at_itself(seen: Seen, loss: Loss) -> bool:
 def _other_actions(loss: Loss) -> float | None:
     """Share of the rows in which the regressed critic was given another action than the environment, up to the scale of each
     column; rows at the edge of what the environment was given may have been clipped."""
+    if "t.repeats" in loss.arrays:
+        return None
     rows, done = loss.arrays["t.row"], loss.arrays.get("t.action")
     for regression in loss.regressions:
         given = None if regression.call is None else loss.arrays.get(f"c{regression.call}.action")
