@@ -202,7 +202,7 @@ def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
         goes_on = stops + gamma ** (at_end + 1) * ahead
         across = sums[:, -1] + last * ahead
         tolerance = max(NEAR, 10 * error) * spread
-        ended = whole & (ends < steps)
+        ended = whole & (ends < steps) & ("t.repeats" not in arrays)  # else another visit's end may stand here
         before_last = ended & (ends < steps - 1)
         terminal, cut = ended & arrays["t.ended_terminated"], ended & ~arrays["t.ended_terminated"]
         ways = {"stop": stops, "go on": goes_on, "across": np.where(before_last, across, np.nan)}
