@@ -2,23 +2,13 @@
 
 import numpy as np
 import pytest
+from made_losses import made_loss
 
-from learnproof.evidence import Evidence, RunStarted
-from learnproof.evidence.watched import LossSeen
 from learnproof.proof.seen.bootstrap import Bootstrapped, explain
 from learnproof.proof.seen.futures import WRONG_SQUASH
-from learnproof.proof.seen.losses import Loss, Regression
+from learnproof.proof.seen.losses import Regression
 
 ROWS, ACTIONS, GAMMA = 96, 3, 0.97
-
-
-def nothing() -> Evidence:
-    return Evidence(
-        run=RunStarted(
-            producer="watch", algorithm="unknown", environment="unknown", seed=0, metric="return", n_envs=0, constants={},
-            parameters={}, marked="inferred",
-        )
-    )  # fmt: skip
 
 
 def batch(seed: int, **more: np.ndarray) -> tuple[dict[str, np.ndarray], np.random.Generator]:
@@ -42,15 +32,11 @@ def batch(seed: int, **more: np.ndarray) -> tuple[dict[str, np.ndarray], np.rand
 def explained(
     arrays: dict[str, np.ndarray], y: np.ndarray, names=("target", "online"), log_probs: int = 0
 ) -> Bootstrapped:
-    event = LossSeen(
-        update=0, cycle=0, backward=0, env_steps=0, accumulates=True, shape=[[]], value=0.0, gradient_before=0.0, reach=0,
-        nodes=1, truncated=False, compiled=False, broadcasts=[], both_sides=[], clips=[], terms=[], n_terms=0,
+    loss = made_loss(
+        arrays,
         silent=[{"module": name, "shape": [ROWS]} for name in names],
         silent_log_probs=[{"kind": "Normal", "shape": [ROWS]}] * log_probs,
-        transitions_of="c0.rows",
-    )  # fmt: skip
-    loss = Loss(event, nothing(), frozenset(), [])
-    loss.__dict__["arrays"] = arrays
+    )
     prediction = np.zeros(ROWS)
     found = explain(
         loss, Regression(prediction, y.astype(np.float32).astype(float), None, None, None, "q", 0, (0,), True), set()

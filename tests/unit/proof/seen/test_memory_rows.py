@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from made_losses import made_loss
 
-from learnproof.evidence import Evidence, RunStarted
-from learnproof.evidence.watched import LossSeen
 from learnproof.proof.seen.losses import Loss, Regression
 from learnproof.proof.watched.memory import ELSEWHERE, ITSELF, MemoryTrue, _unlike
 
@@ -30,21 +29,9 @@ def drawn(update: int, spoil=None, silent=(("target_actor", 2), ("target", 1))) 
     }
     if spoil is not None:
         spoil(arrays, rng)
-    event = LossSeen(
-        update=update, cycle=update, backward=update, env_steps=steps, accumulates=True, shape=[[]], value=0.0,
-        gradient_before=0.0, reach=0, nodes=1, truncated=False, compiled=False, broadcasts=[], both_sides=[], clips=[],
-        terms=[], n_terms=0, silent=[{"module": name, "shape": [ROWS, width]} for name, width in silent],
-        transitions_of="c0.rows",
-    )  # fmt: skip
-    nothing = Evidence(
-        run=RunStarted(
-            producer="watch", algorithm="unknown", environment="unknown", seed=0, metric="return", n_envs=0, constants={},
-            parameters={}, marked="inferred",
-        )
-    )  # fmt: skip
-    loss = Loss(event, nothing, frozenset(), [])
+    asked = [{"module": name, "shape": [ROWS, width]} for name, width in silent]
+    loss = made_loss(arrays, update, steps, silent=asked)
     numbers = np.zeros(ROWS)
-    loss.__dict__["arrays"] = arrays
     loss.__dict__["policies"] = []
     loss.__dict__["regressions"] = [Regression(numbers, numbers, None, rows, None, "q", 0, (0,), True)]
     return loss

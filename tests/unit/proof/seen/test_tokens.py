@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from made_losses import made_loss
 
-from learnproof.evidence import Evidence, RunStarted
-from learnproof.evidence.watched import LossSeen
 from learnproof.proof.seen.losses import Loss
 from learnproof.proof.seen.tokens import misordered, token_losses
 from learnproof.proof.watched.language import ReferenceApart, TokensMasked
@@ -49,23 +48,17 @@ def answered(update: int, shift: int = 0, padding: float = 0.0, turned: bool = F
         arrays["k1"] = size * rng.normal(size=(SEQUENCES, NEW, WORDS)).astype(np.float32)
     else:
         coefficient = 0.1
-    event = LossSeen(
-        update=update, cycle=update, backward=update, env_steps=0, accumulates=True, shape=[[]], value=0.0,
-        gradient_before=0.0, reach=0, nodes=1, truncated=False, compiled=False, broadcasts=[], both_sides=[], clips=[],
-        terms=[{"coefficient": -1.0}, {"coefficient": coefficient}], n_terms=2, constants=constants,
+    return made_loss(
+        arrays,
+        update,
+        terms=[{"coefficient": -1.0}, {"coefficient": coefficient}],
+        n_terms=2,
+        constants=constants,
         silent=[{"module": "model", "shape": [SEQUENCES, PROMPT + i, WORDS]} for i in range(NEW)],
         calls=[{"module": "model", "shape": [SEQUENCES, PROMPT + NEW, WORDS]}],
-        log_probs=[{"kind": "gather", "shape": [SEQUENCES, NEW], "terms": [0]}], transitions_of=None,
-    )  # fmt: skip
-    nothing = Evidence(
-        run=RunStarted(
-            producer="watch", algorithm="unknown", environment="unknown", seed=0, metric="return", n_envs=0, constants={},
-            parameters={}, marked="inferred",
-        )
-    )  # fmt: skip
-    loss = Loss(event, nothing, frozenset(), [])
-    loss.__dict__["arrays"] = arrays
-    return loss
+        log_probs=[{"kind": "gather", "shape": [SEQUENCES, NEW], "terms": [0]}],
+        transitions_of=None,
+    )
 
 
 def seen(**options):
