@@ -161,6 +161,40 @@ def test_a_time_limit_that_a_wrapper_calls_an_end_is_known_for_what_it_is(tmp_pa
     assert sum(a != b for a, b in pairs) <= 0.1 * len(pairs)  # some poles fall with the last step that is allowed
 
 
+BURSTS = """
+import random
+import gymnasium as gym, numpy as np, torch
+random.seed(0), torch.manual_seed(0)
+env = gym.make("CartPole-v1")
+net = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.ReLU(), torch.nn.Linear(32, 2))
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
+memory, (obs, _) = [], env.reset(seed=0)
+for step in range(1, 1201):
+    action = random.randrange(2)
+    following, reward, terminated, truncated, _ = env.step(action)
+    memory.append((obs, action, reward, following, terminated))
+    obs = env.reset()[0] if terminated or truncated else following
+    for _ in range(40 if step % 40 == 0 and step > 200 else 0):
+        o, a, r, n, t = (torch.as_tensor(np.array(column)) for column in zip(*random.sample(memory, 32)))
+        with torch.no_grad():
+            target = r.float() + 0.99 * (1 - t.float()) * net(n).max(1).values
+        loss = (net(o).gather(1, a[:, None]).squeeze(1) - target).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_a_memory_is_known_though_updates_come_in_bursts(tmp_path):
+    path = tmp_path / "bursts.py"
+    path.write_text(BURSTS)
+    watch(tmp_path, "--out", "run", "--quiet", "--no-report", "--", sys.executable, str(path))
+    verdict = json.loads((tmp_path / "run" / "verdict.json").read_text())
+    found = {finding["check"]: finding["status"] for finding in verdict["findings"]}
+    assert found["memory_true"] == "pass"
+    assert found["bootstrap_recomputed"] == "pass"
+
+
 def test_secrets_on_the_command_line_do_not_reach_the_folder(tmp_path):
     path = tmp_path / "quiet.py"
     path.write_text(textwrap.dedent("import sys; print(len(sys.argv))"))

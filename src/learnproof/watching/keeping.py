@@ -13,6 +13,8 @@ from .session import Session
 SEVERAL = 0.2
 """Share of a batch whose next observations lie so many steps ahead, from which targets may be made of so many: where states
 come again, some lie nearer than they did."""
+DRAWN, DRAWN_LOSSES, FEWEST_ROWS = 0.3, 5, 8
+"""Share of older rows in a batch, and such batches, from which a memory is known to be drawn from."""
 ASKED_AGAIN = 4
 """Updates of a window after whose step networks are asked once more: of a large one, that costs a third of the update."""
 
@@ -37,6 +39,8 @@ class Keeping:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.asking = Asking(session)
+        self.from_before = 0
+        """Losses of long cycles with many rows from earlier ones."""
 
     def write(self, pending: Pending) -> None:
         session, numpy = self.session, self.session.numpy
@@ -53,11 +57,14 @@ class Keeping:
         for key, gradient in pending.gradients.items():
             if key.startswith("g"):
                 arrays[key + ".gradient"] = as_array(gradient)
-        if not session.long:
-            names = [name for name in arrays if name[0] in "cpk" and name.endswith(".rows")]
-            names = [name for name in names if arrays[name] is not None]
-            body["transitions_of"] = max(names, key=lambda name: len(arrays[name])) if names else None
-            self._transitions(arrays, arrays.get(body["transitions_of"]))
+        names = [name for name in arrays if name[0] in "cpk" and name.endswith(".rows")]
+        names = [name for name in names if arrays[name] is not None]
+        batch = max(names, key=lambda name: len(arrays[name])) if names else ""
+        if session.long:
+            self._notice_a_memory(arrays.get(batch))
+        else:
+            body["transitions_of"] = batch or None
+            self._transitions(arrays, arrays.get(batch))
         arrays = {name: numpy.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
         file, digest = session.writer.sample("loss", body["update"], body["backward"], arrays)
         session.say("loss", file=file, sha256=digest, roles=sorted(arrays), **body)
@@ -157,6 +164,18 @@ class Keeping:
                 i for i, s in enumerate(pending.scores) if not isinstance(s.node, list) and s.node in constant.near
             ],
         }
+
+    def _notice_a_memory(self, rows: Any) -> None:
+        """Rows that began transitions before this cycle: a rollout's own updates have none of them."""
+        environments = self.session.senses.get("environments")
+        if environments is None or rows is None or len(rows) < FEWEST_ROWS:
+            return
+        transitions = environments.journal.remembered()
+        if transitions is None:
+            return
+        old = sum(0 <= transitions.places.get(row, -1) < environments.window_start for row in rows.tolist())
+        self.from_before += old > DRAWN * len(rows)
+        self.session.draws = self.from_before >= DRAWN_LOSSES
 
     def _transitions(self, arrays: dict[str, Any], rows: Any) -> None:
         numpy = self.session.numpy

@@ -6,6 +6,7 @@ has cycles of one optimizer step. A *window* is one cycle, seen with everything 
 
     long cycles     windows at 0, 1, 2, 3, 5, 8, 13, 21, then every 32nd; in each, the first 40 updates are inspected
     short cycles    the first 16, then every 64th; all updates in it
+                    (a long one too, where its batches turn out to be drawn from a memory: updates in bursts)
     no environment  the first 16 updates, then every 16th: they are few and dear, and nothing else tells of them
 
 Every 32nd is not always the same of the 32: the place moves on by one each time, so that what a loop does every second, third or

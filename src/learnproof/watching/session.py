@@ -73,6 +73,8 @@ class Session:
         self.cycle_updates = 0
         self.long_lately = True
         """Whether the last whole cycle was long; before there is one, long is the cautious guess."""
+        self.draws = False
+        """Batches are drawn from a memory, though many steps are made between updates: cycles are then treated as short ones."""
         self.last_cycle_updates = 0
         self.windows = 0
         self.inspected = 0
@@ -172,8 +174,8 @@ class Session:
 
     @property
     def long(self) -> bool:
-        """Whether this cycle is a long one, as far as it has gone."""
-        return self.cycle_steps > LONG_CYCLE_STEPS
+        """Whether this cycle is a long one, as far as it has gone: a rollout and its updates."""
+        return self.cycle_steps > LONG_CYCLE_STEPS and not self.draws
 
     @property
     def inspecting(self) -> bool:
