@@ -228,8 +228,11 @@ def _rewards(tokens: Tokens) -> Rewarded | None:
 
 def misordered(seen: Seen) -> list[Loss]:
     """Losses whose weights are explained by no rewards as they stand, but by rewards with sequences and groups exchanged."""
+    known = seen.notes.get("misordered")
+    if known is not None:
+        return list(known)
     explained = {each.tokens.loss.update for each in rewarded(seen)}
-    found = []
+    found = seen.notes["misordered"] = []
     for tokens in token_losses(seen):
         sequences = tokens.shape[0]
         candidates = [
