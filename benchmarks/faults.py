@@ -35,6 +35,7 @@ ROWS = HERE / "results" / "faults.jsonl"
 FAMILIES = {
     "losses_reach_weights": {"weights"},
     "weights_owned": {"weights"},
+    "optimizers_step": {"weights"},
     "optimizers_fed": {"weights"},
     "gradients_cleared": {"weights", "signs"},
     "weights_changing": {"weights", "rates"},

@@ -101,6 +101,12 @@ class OptimizerTotals(Event):
     rate_lowest: float | None
     rate_highest: float | None
     rate_changes: int
+    cleared: int = 0
+    """Calls of zero_grad since its last step."""
+    holding: int = 0
+    """Its parameters that hold a gradient at the end."""
+    moved: bool = True
+    """Whether its weights are others than when it was made; told of those that never stepped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +127,8 @@ class LossSeen(Event):
     update: int
     cycle: int
     backward: int
+    earlier: int = -1
+    """Backward passes since the last step of any optimizer, before this one; -1 where it is not known."""
     env_steps: int
     place: str = ""
     """File and line that called backward."""

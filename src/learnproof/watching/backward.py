@@ -194,6 +194,7 @@ class Backward:
             "update": session.updates,
             "cycle": session.cycle,
             "backward": session.backwards,
+            "earlier": session.backwards - session.backwards_at_step - 1,
             "env_steps": session.env_steps,
             "place": calling_line(session.torch),
             "accumulates": bool(options.get("accumulate_grad", True)),
@@ -314,7 +315,7 @@ def _spread(items: list[Any], most: int) -> list[Any]:
 
 def _as_acted(scores: list[Score]) -> bool:
     """Of several steps of a rollout, each scored for all its environments when they acted."""
-    times = {score.time for score in scores}
+    times = {score.acted for score in scores}
     return len(scores) >= FEWEST_MERGED and len(times) == len(scores) and all(s.result.dim() == 1 for s in scores)
 
 
@@ -327,7 +328,7 @@ def _merged(torch: Any, scores: list[Score]) -> Score:
     result = torch.stack([s.result.reshape(-1) for s in scores]).reshape(-1)
     merged = Score(scores[0].kind, "log_prob", None, None, result, None, scores[-1].time, scores[-1].update)
     merged.node = [s.node for s in scores]
-    merged.times = [s.time for s in scores for _ in range(s.result.numel())]
+    merged.times = [s.acted for s in scores for _ in range(s.result.numel())]
     if all(s.entry is not None for s in scores):
         merged.entry = Joined([s.entry for s in scores])
     if all(s.value is not None for s in scores):

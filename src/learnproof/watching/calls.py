@@ -62,6 +62,8 @@ class Calls:
         self.silent_bytes = 0
         self.silent_dropped = 0
         self.scores: list[Score] = []
+        self.sampled: Any = weakref.WeakKeyDictionary()
+        """Distribution -> what it was made of and the environment step, when it was first asked."""
         torch = session.torch
         self.original_call = vars(torch.nn.Module).get("__call__")
         self.is_compiling = standing_aside(torch)
@@ -190,7 +192,11 @@ class Calls:
             self.entry = known[1]
         else:
             self.entry = Entry(
-                tensor.detach(), self.session.widths, self.session.aliases, self._action_beside(tensor, arguments)
+                tensor.detach(),
+                self.session.widths,
+                self.session.aliases,
+                self._action_beside(tensor, arguments),
+                self.session.env_steps,
             )
 
     def _action_beside(self, observation: Any, arguments: Any) -> Any:
@@ -289,18 +295,19 @@ class Calls:
         value = arguments[0] if what == "log_prob" and arguments and is_a(arguments[0], torch.Tensor) else None
         if answer.requires_grad and not (session.inspecting or session.early):
             return
-        self.scores.append(
-            Score(
-                type(distribution).__name__,
-                "sample" if what == "rsample" else what,
-                self.entry,
-                None if value is None or value.numel() > OUTPUT_NUMBERS else value.detach(),
-                answer.detach(),
-                graph.number_of(answer.grad_fn),
-                session.env_steps,
-                session.updates,
-            )
+        entry, acted = self.sampled.setdefault(distribution, (self.entry, session.env_steps))
+        score = Score(
+            type(distribution).__name__,
+            "sample" if what == "rsample" else what,
+            entry,
+            None if value is None or value.numel() > OUTPUT_NUMBERS else value.detach(),
+            answer.detach(),
+            graph.number_of(answer.grad_fn),
+            session.env_steps,
+            session.updates,
         )
+        score.acted = acted
+        self.scores.append(score)
         if len(self.scores) > 2 * GRADED_CALLS:
             del self.scores[: len(self.scores) - 2 * GRADED_CALLS]
 
@@ -351,7 +358,7 @@ class Calls:
         log_probs = [s for s in self.scores if s.what == "log_prob" and s.node is None and s.result.dim() >= 1]
         if log_probs and len({tuple(s.result.shape[1:]) for s in log_probs}) == 1:
             arrays["log_prob.time"] = numpy.concatenate(
-                [numpy.full(len(s.result), s.time, numpy.int64) for s in log_probs]
+                [numpy.full(len(s.result), s.acted, numpy.int64) for s in log_probs]
             )
             arrays["log_prob.value"] = numpy.concatenate([s.result.float().cpu().numpy() for s in log_probs])
         if not arrays:

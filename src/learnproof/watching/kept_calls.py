@@ -15,8 +15,12 @@ class Entry:
     """An input from outside; its rows are identified once, when somebody asks. Of an observation with an action behind it, as
     critics are given them, the observation counts: `widths` are those of both."""
 
-    def __init__(self, value: Any, widths: tuple[int, int] = (0, 0), aliases: Any = None, action: Any = None) -> None:
+    def __init__(
+        self, value: Any, widths: tuple[int, int] = (0, 0), aliases: Any = None, action: Any = None, time: Any = None
+    ) -> None:
         self.value = value
+        self.time = time
+        """Environment steps before it came in: what is made of it later, even after the environment has stepped, belongs there."""
         self.action = action
         """What stood beside the observation, where it has the width of an action."""
         self.widths = widths
@@ -60,7 +64,11 @@ class Call:
         self.time = time
         self.update = update
         self.times: list[int] = []
-        """Of a merged call: when each part of it was made."""
+        """Of a merged call: when what each part of it was made of came in."""
+
+    @property
+    def acted(self) -> int:
+        return self.time if self.entry.time is None else int(self.entry.time)
 
     @property
     def nodes(self) -> list[Any]:
@@ -76,7 +84,7 @@ def merge_calls(torch: Any, calls: list[Call]) -> list[Call]:
     merged: dict[int, Call] = {}
     dropped: set[int] = set()
     for group in groups.values():
-        if len(group) < FEWEST_MERGED or len({call.time for call in group}) < len(group):
+        if len(group) < FEWEST_MERGED or len({call.acted for call in group}) < len(group):
             continue
         module = group[0].module()
         if module is None:
@@ -84,7 +92,7 @@ def merge_calls(torch: Any, calls: list[Call]) -> list[Call]:
         entry = Joined([call.entry for call in group])
         output = torch.cat([call.output.reshape(_rows_of(call.output), -1) for call in group])
         one = Call(module, entry, None, output, [call.node for call in group], group[-1].time, group[-1].update)
-        one.times = [call.time for call in group for _ in range(_rows_of(call.output))]
+        one.times = [call.acted for call in group for _ in range(_rows_of(call.output))]
         merged[id(group[-1])] = one
         dropped.update(id(call) for call in group)
     return [merged.get(id(call), call) for call in calls if id(call) in merged or id(call) not in dropped]
@@ -109,6 +117,8 @@ class Score:
         self.shape: Any = None
         """As the script has it, where `result` is not of that shape."""
         self.times: list[int] = []
-        """Of merged scores: when each row was scored."""
+        """Of merged scores: when each row was acted on."""
         self.time = time
+        self.acted = time
+        """When the distribution was sampled, or else scored: a script may step its environment in between."""
         self.update = update

@@ -27,6 +27,10 @@ FIGURES_PER_STEP = 64
 NAMES_PER_OPTIMIZER = 2_000
 
 
+LOOKED_AT = 16
+"""Parameters of an optimizer, and numbers of each, by which it is seen whether anything moves them."""
+
+
 def attach(session: Session) -> None:
     session.senses["optimizers"] = Optimizers(session)
 
@@ -56,6 +60,8 @@ class Known:
         """(sizes, to which part each number of such a row belongs)."""
         self.place = ""
         """The line that made it."""
+        self.first_look: list[Any] = []
+        """A few numbers of its first weights, when it was made."""
 
 
 class Measured:
@@ -170,6 +176,8 @@ class Optimizers:
         known = self.known[id(optimizer)] = Known(self.met_so_far, optimizer)
         known.backwards_before = session.backwards
         known.place = calling_line(session.torch) if made else ""
+        if made:
+            known.first_look = [_spaced(p, LOOKED_AT) for p in _parameters(optimizer)[:LOOKED_AT]]
         self.met_so_far += 1
         self.untold.append(known)
         return known
@@ -401,13 +409,30 @@ class Optimizers:
                 rate_lowest=known.rate_lowest if known.steps and known.rate is not None else None,
                 rate_highest=known.rate_highest if known.steps and known.rate is not None else None,
                 rate_changes=known.rate_changes,
+                **self._never_stepped(known),
             )
+
+    def _never_stepped(self, known: Known) -> dict[str, Any]:
+        """Of an optimizer that was made and took no step: what it holds, and whether something else moved its weights."""
+        optimizer = known.optimizer()
+        if known.steps or optimizer is None or not known.first_look:
+            return {}
+        parameters = _parameters(optimizer)
+        now = [_spaced(p, LOOKED_AT) for p in parameters[:LOOKED_AT]]
+        same = len(now) == len(known.first_look) and all(
+            a.shape == b.shape and bool((a == b).all()) for a, b in zip(now, known.first_look)
+        )
+        return {"cleared": known.cleared, "holding": sum(p.grad is not None for p in parameters), "moved": not same}
 
 
 def _scheduler_classes(torch: Any) -> list[Any]:
     schedulers = torch.optim.lr_scheduler
     found = [getattr(schedulers, name, None) for name in ("LRScheduler", "_LRScheduler", "ReduceLROnPlateau")]
     return [kind for position, kind in enumerate(found) if kind is not None and kind not in found[:position]]
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _spaced(tensor: Any, count: int) -> Any:

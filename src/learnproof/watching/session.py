@@ -63,6 +63,8 @@ class Session:
         self.updates = 0
         """Optimizer steps so far, all optimizers."""
         self.backwards = 0
+        self.backwards_at_step = 0
+        """As many backward passes there had been at the last optimizer step."""
         self.cycle = 0
         self.env_steps = 0
         """Calls of step on an outermost environment."""
@@ -187,6 +189,7 @@ class Session:
         if self.inspecting:
             self.inspected += 1
         self.trains = True
+        self.backwards_at_step = self.backwards
         self.updates += 1
         self.cycle_updates += 1
         if self.env_steps == 0:

@@ -24,7 +24,7 @@ from .direction import ActorClimbs, PolicyDirection, ValueDirection
 from .language import ReferenceApart, TokensMasked
 from .lineage import RestoresSomething, TargetNetworks
 from .memory import MemoryTrue
-from .ownership import GradientsCleared, LossesReachWeights, OptimizersFed, WeightsOwned
+from .ownership import GradientsCleared, LossesReachWeights, OptimizersFed, OptimizersStep, WeightsOwned
 from .rates import ClippingActs, LearningRateAlive
 from .ratio import RatioIsOne
 from .returns import ReturnsRecomputed
@@ -34,6 +34,7 @@ from .signs import CriticApart, EntropySign, TemperatureApart
 WATCHED_CHECKS: tuple[Check, ...] = (
     LossesReachWeights(),
     WeightsOwned(),
+    OptimizersStep(),
     OptimizersFed(),
     GradientsCleared(),
     LearningRateAlive(),

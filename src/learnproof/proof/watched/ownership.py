@@ -2,6 +2,7 @@
 
     losses_reach_weights   a loss that is differentiated ends in weights that some optimizer steps
     weights_owned          weights that losses reach are in an optimizer
+    optimizers_step        an optimizer that is given gradients takes steps
     optimizers_fed         an optimizer that steps finds gradients on what it holds
     gradients_cleared      a step uses the gradients of its own losses: none left over, none thrown away
 
@@ -15,7 +16,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import Any
 
-from ...evidence.watched import OptimizerStep
+from ...evidence.watched import OptimizerStep, OptimizerTotals
 from ..check import Finding
 from ..seen import Loss, Seen
 from .base import ENOUGH, SeenCheck, common_module, some
@@ -23,6 +24,8 @@ from .base import ENOUGH, SeenCheck, common_module, some
 MIN_STEPS = 8
 """Measured steps on all of which something must be missing before it is called missing."""
 NEARLY_ALL = 0.9
+CLEARED_IN_VAIN = 8
+"""Calls of zero_grad without a step from which nobody accumulates any more."""
 FOLLOWS = ("target", "tgt", "ema", "ref", "old", "frozen", "avg", "slow")
 """Words in the name of a network that is not meant to be trained."""
 
@@ -262,6 +265,40 @@ def _valuing_modules(seen: Seen) -> set[str]:
     }
 
 
+class OptimizersStep(SeenCheck):
+    name = "optimizers_step"
+    question = "Does every optimizer that is given gradients take steps?"
+    family = "mechanism-health"
+
+    def lacks(self, seen: Seen) -> str:
+        return "" if seen.evidence.of(OptimizerTotals) else "no optimizer was seen to its end"
+
+    def look(self, seen: Seen) -> Finding:
+        totals = seen.evidence.of(OptimizerTotals)
+        idle = [
+            each
+            for each in totals
+            if each.steps == 0 and not each.moved and each.holding and each.cleared >= CLEARED_IN_VAIN
+        ]
+        figures = {"optimizers": len(totals), "that_never_step": len(idle)}
+        if not idle:
+            steps = sum(each.steps for each in totals)
+            if not steps:
+                return self.finding("undecided", "No optimizer took a step.", figures, advice="Call optimizer.step().")
+            return self.finding("pass", f"The optimizers took {steps} steps.", figures)
+        worst = max(idle, key=lambda each: each.cleared)
+        about = seen.optimizers[worst.optimizer]
+        return self.finding(
+            "fail",
+            f"Optimizer {worst.optimizer} ({about.kind}) was cleared {worst.cleared} times and {worst.holding} of its parameters hold "
+            "gradients, but it never took a step: its weights are those it started with.",
+            {**figures, "cleared": worst.cleared, "parameters_with_gradients": worst.holding},
+            where=about.place,
+            cause="optimizer.step() is never called, or is called on another optimizer.",
+            advice="Call optimizer.step() after backward(), once for each zero_grad().",
+        )
+
+
 class GradientsCleared(SeenCheck):
     name = "gradients_cleared"
     question = "Does each step use the gradients of its own losses, none left over and none thrown away?"
@@ -335,7 +372,9 @@ def _before_steps(seen: Seen) -> list[list[Loss]]:
 
 
 def _between(seen: Seen) -> dict[int, list[list[Loss]]]:
-    """For each optimizer, the losses between two neighbouring steps of it that reach nothing but what it holds."""
+    """For each optimizer, the losses between two neighbouring steps of it that reach nothing but what it holds.
+
+    Where there is one optimizer, a loss that comes first after a step is such a span by itself."""
     found: dict[int, list[list[Loss]]] = defaultdict(list)
     for index, owned in seen.owned.items():
         steps = sorted(step.update for step in seen.steps if step.optimizer == index and step.inspected)
@@ -348,4 +387,7 @@ def _between(seen: Seen) -> dict[int, list[list[Loss]]]:
             span = range(before + 1, after + 1)
             if len(span) <= 8 and all(update in inspected for update in span):
                 found[index].append([loss for update in span for loss in by_update.get(update, [])])
+        if len(seen.owned) == 1:
+            known = {id(loss) for span in found[index] for loss in span}
+            found[index] += [[loss] for loss in losses if loss.event.earlier == 0 and id(loss) not in known]
     return found

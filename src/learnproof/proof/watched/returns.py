@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..check import Finding
-from ..seen import Seen
+from ..seen import Loss, Seen
 from ..seen.returns import Fit, WeightFit, fit_as_advantages, fit_targets, fit_weights
 from ..seen.rollouts import Rollout
 from .base import FEW_ROWS, SeenCheck
@@ -100,6 +100,9 @@ _FAULTS_AT_ENDS = (
 """In the order in which they are told: where one fault shows as two, the nearer cause comes first."""
 
 
+FEWEST_ROWS_FOR_BOTH = 16
+
+
 class ReturnsRecomputed(SeenCheck):
     name = "returns_recomputed"
     concerns = "policies"
@@ -135,12 +138,18 @@ class ReturnsRecomputed(SeenCheck):
             return None
         found = [fit for r in rollouts for t in r.targets if (fit := fit_as_advantages(r, t)) is not None]
         matched = [fit for fit in found if fit.matched]
-        if len(matched) < max(3, 0.8 * len(found)):
+        both = [loss for r in rollouts for loss in r.losses if one_number_for_both(loss)]
+        if len(matched) < max(3, 0.8 * len(found)) and len(both) < 3:
             return None
+        seen = f"In {len(matched)} rollouts" if len(matched) >= 3 else f"In {len(both)} losses"
         return self.finding(
             "fail",
-            f"In {len(matched)} rollouts the value network is drawn to the advantages: to the returns less what it says itself.",
-            {"rollouts": len(fits), "explained_as_advantages": len(matched)},
+            f"{seen} the value network is drawn to the advantages: to the returns less what it says itself.",
+            {
+                "rollouts": len(fits),
+                "explained_as_advantages": len(matched),
+                "losses_with_one_number_for_both": len(both),
+            },
             where="the value network's loss",
             cause="The advantage is used as the target where the return belongs.",
             advice="Fit the value network to the returns.",
@@ -261,6 +270,24 @@ class ReturnsRecomputed(SeenCheck):
             f"The weights of {count} batches are rewards to go with gamma {figures['gamma']:.4g}, up to baseline and scale.",
             figures,
         )
+
+
+def one_number_for_both(loss: Loss) -> bool:
+    """Whether the value's targets are, rescaled at most, the very numbers that weigh the log-probabilities.
+
+    In health advantages are targets less predictions, so where predictions differ from row to row the two cannot agree."""
+    for policy in loss.policies:
+        for regression in loss.regressions:
+            weight, target = policy.weight, np.asarray(regression.target).reshape(-1)
+            predicted = np.asarray(regression.prediction).reshape(-1)
+            if weight.shape != target.shape or predicted.shape != target.shape:
+                continue
+            live = weight != 0
+            if live.sum() < FEWEST_ROWS_FOR_BOTH or np.std(predicted[live]) < 0.01 * np.std(target[live]):
+                continue
+            if np.ptp(weight[live]) > 0 and abs(float(np.corrcoef(weight[live], target[live])[0, 1])) > 0.99999:
+                return True
+    return False
 
 
 def _trained_empty_steps(seen: Seen) -> int:
