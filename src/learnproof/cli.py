@@ -262,6 +262,7 @@ def watch(arguments: Watch) -> int:
     from .show.verdict_table import print_verdict
     from .supervising.launch import end_like, watch_command
 
+    _room_for(arguments.json)
     done = watch_command(
         arguments.command,
         out=arguments.out,
@@ -270,17 +271,27 @@ def watch(arguments: Watch) -> int:
         report=arguments.report,
         placebo=arguments.placebo,
     )
-    if arguments.json is not None and done.verdict is not None:
-        write_file(arguments.json, done.folder.verdict.read_bytes())
     if not arguments.quiet and done.verdict is not None:
         sys.stdout.flush()
         console = open_console(sys.stderr)
         print_verdict(done.verdict.to_json(), folder=done.folder.path, title=str(done.folder.path), console=console)
+    if arguments.json is not None and done.verdict is not None:
+        write_file(arguments.json, done.folder.verdict.read_bytes())
     if done.stopped:
         return FAILED
     if done.returncode == 0 and arguments.strict:
         return FAILED if done.verdict is None else done.verdict.exit_code
     return end_like(done.returncode)
+
+
+def _room_for(path: Path | None) -> None:
+    """Before anything that takes long: the folder of a file that is written in the end."""
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--json {path} cannot be written: {error.strerror or error}.") from None
 
 
 def _waivers(words: Sequence[str]) -> dict[str, str]:

@@ -59,6 +59,29 @@ def test_strict_gives_the_verdicts_code(tmp_path, loop):
     assert watch(tmp_path, "--quiet", "--", sys.executable, str(loop), "0.0", "20").returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("forgotten", "check", "words"),
+    [
+        ("    optimizer.step()\n", "optimizers_step", "cleared 40 times"),
+        ("    optimizer.zero_grad()\n", "gradients_cleared", "still held gradients"),
+    ],
+)
+def test_a_forgotten_line_is_named(tmp_path, loop, forgotten, check, words):
+    loop.write_text(LOOP.replace(forgotten, ""))
+    done = watch(tmp_path, "--strict", "--out", "run", "--", sys.executable, str(loop), "0.01", "40")
+    assert done.returncode == 1
+    findings = json.loads((tmp_path / "run" / "verdict.json").read_text())["findings"]
+    failed = {finding["check"]: finding["summary"] for finding in findings if finding["status"] == "fail"}
+    assert words in failed[check]
+
+
+def test_what_trains_nothing_is_told_so_in_the_first_sentence(tmp_path):
+    done = watch(tmp_path, "--json", "deep/er/verdict.json", "--", sys.executable, "-c", "import torch")
+    assert done.returncode == 0
+    assert "No training was seen" in done.stderr
+    assert (tmp_path / "deep" / "er" / "verdict.json").exists()
+
+
 def test_a_certain_defect_ends_the_script_early(tmp_path, loop):
     done = watch(tmp_path, "--stop-on", "broken", "--", sys.executable, str(loop), "0.0", "100000000")
     assert done.returncode == 1

@@ -40,6 +40,12 @@ def test_nobody_is_accused(script):
     assert accused == []
 
 
+def test_an_action_may_be_scored_after_the_environment_has_taken_it():
+    findings = {f.check: f for f in judge(watched_runs.evidence_of("reinforce", "--score-late"), None).findings}
+    assert [f.summary for f in findings.values() if f.status == "fail"] == []
+    assert findings["returns_recomputed"].status == "pass"
+
+
 @pytest.mark.parametrize("script", PROVEN)
 def test_a_script_that_learns_is_proven(script):
     verdict = verdict_on(script)

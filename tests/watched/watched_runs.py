@@ -85,9 +85,9 @@ def _once(script: str, args: tuple[str, ...], watch: bool) -> Completed:
 
 
 @functools.cache
-def evidence_of(script: str) -> Evidence:
+def evidence_of(script: str, *args: str) -> Evidence:
     """The evidence of the watched run, however the judging of it went: that is test_unchanged.py's affair."""
-    completed = watched(script)
+    completed = watched(script, *args)
     assert completed.sha, completed.stderr[-3000:]
     assert completed.folder is not None
     return Evidence.read(completed.folder)

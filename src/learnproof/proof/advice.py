@@ -153,6 +153,11 @@ class UpdateSize(Check):
     needs = Needs(events=("update",))
     min_samples = 10
 
+    def absent(self, evidence: Evidence) -> list[str]:
+        if evidence.updates and not any(update.approx_kl for update in evidence.updates):
+            return ["no divergence from the policy before was measured"]
+        return super().absent(evidence)
+
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
         kl = float(np.median([abs(update.approx_kl[-1]) for update in evidence.updates if update.approx_kl] or [0.0]))
         clipped = float(
@@ -201,7 +206,7 @@ class SuddenDrop(CurveCheck):
             f"The training curve rose from {means[0]:.4g} to {means[peak]:.4g} and fell back to {last:.4g}: the policy collapsed.",
             figures,
             where=f"after {(peak + 1) / BLOCKS:.0%} of the episodes",
-            advice="Lower the learning rate or let it decay, use fewer epochs, or set target_kl.",
+            advice="Lower the learning rate or let it decay, and take fewer gradient steps on the same data.",
         )
 
 
@@ -223,7 +228,7 @@ class FlatCurve(CurveCheck):
             "undecided",
             f"The training curve does not clearly rise (trend test: p = {trend.p_value:.2g}, allowing for autocorrelation).",
             figures,
-            advice="Too little exploration is the usual cause: raise the entropy coefficient. A policy that is good from "
+            advice="Too little exploration is the usual cause: raise the entropy coefficient, or the share of random actions. A policy that is good from "
             "the start is flat too.",
         )
 
@@ -251,7 +256,7 @@ class ReturnSpread(CurveCheck):
             f"The training curve swings by {beyond:.3g} from stretch to stretch beyond what single episodes explain, with a gain "
             f"of {gain:.3g} in all.",
             figures,
-            advice="Lower the clip range or the learning rate, or collect more steps per rollout.",
+            advice="Lower the clip range (PPO) or the learning rate, or gather more experience before each update.",
         )
 
 

@@ -295,5 +295,5 @@ def check_waivers(waive: Mapping[str, str]) -> None:
         if not reason.strip():
             raise SettingsError(
                 f"The waiver of {name!r} has no reason. The verdict prints it: say why the finding is meant, "
-                f'e.g. waive = {{ {name} = "time limits end the task on purpose" }}.'
+                f'e.g. --waive {name}="time limits end the task on purpose", or under [proof.waive] of a settings file.'
             )

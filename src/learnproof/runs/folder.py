@@ -236,9 +236,11 @@ def _refuse_used(path: Path) -> None:
             f"{path} is not empty and not a run: {', '.join(sorted(names)[:3])} would be mixed with the run's files. "
             "Choose an empty or new folder with --out."
         )
-    RunFolder(path).read_about()
+    about = RunFolder(path).read_about()
     if names != {"about.json"}:
+        what = "verify" if "watched" in about else "resume"
+        said = "Judge it again" if what == "verify" else "Go on with it"
         raise RunFolderError(
-            f"There is already a run in {path}. Go on with it: learnproof resume {shlex.quote(str(path))}; or choose "
-            "another folder with --out."
+            f"There is already a run in {path}. {said}: learnproof {what} {shlex.quote(str(path))}; or choose another folder "
+            "with --out."
         )

@@ -144,20 +144,24 @@ class VerdictView:
                 first = _sentence(f"The check {failed[0].check} found a defect. {failed[0].summary}".strip())
                 return first if len(failed) == 1 else f"{first} Checks that failed besides: {len(failed) - 1}."
             case "unproven":
+                passed = {finding.check for finding in self.with_status("pass")}
+                if self.mechanism.updates == 0 and passed <= {"nothing_refused"}:
+                    return "No training was seen, so that nothing can be said of it: no optimizer took a step and no episode ended."
+                clean = "No defect was found" + (" but the waived ones" if self.waived else "")
                 better = any(finding.check == "performance" for finding in self.with_status("pass"))
                 if self.final_status.startswith("unproven: without learning"):
-                    return "No defect was found, but the same run with learning made impossible did as well."
+                    return f"{clean}, but the same run with learning made impossible did as well."
                 if self.by_returns and not better:
-                    return "No defect was found, but a rise of the returns beyond chance is not shown."
+                    return f"{clean}, but a rise of the returns beyond chance is not shown."
                 if self.by_comparison and not better:
                     return (
-                        "No defect was found, but the trained policy is not shown to be better than both the untrained "
+                        f"{clean}, but the trained policy is not shown to be better than both the untrained "
                         "one it started from and random play."
                     )
                 if better:
                     better_what = "The returns of training rose" if self.by_returns else "The trained policy is better"
                     return f"{better_what}, but too little was seen of the updates that made it so."
-                return "No defect was found, but learning is not established."
+                return f"{clean}, but learning is not established."
         return "This verdict is of a kind that is not known here."
 
 

@@ -19,6 +19,7 @@ parser.add_argument("--seed", type=int, default=543)
 parser.add_argument("--episodes", type=int, default=90)
 parser.add_argument("--gamma", type=float, default=0.99)
 parser.add_argument("--baseline", action="store_true", help="subtract a learned value from the returns")
+parser.add_argument("--score-late", action="store_true", help="score the action after the environment has taken it")
 args = parser.parse_args()
 
 torch.set_num_threads(1)
@@ -59,8 +60,11 @@ for episode in range(args.episodes):
         states.append(state)
         distribution = Categorical(policy(state))
         action = distribution.sample()
-        log_probs.append(distribution.log_prob(action))
+        if not args.score_late:
+            log_probs.append(distribution.log_prob(action))
         state, reward, terminated, truncated, _ = env.step(action.item())
+        if args.score_late:
+            log_probs.append(distribution.log_prob(action))
         env_steps += 1
         rewards.append(float(reward))
         if terminated or truncated:
