@@ -1,13 +1,15 @@
 """Learner: what improves an actor from a batch of experience, and what it reports of each update.
 
-    report = learner.update(rollout, learning_rate, inspect)
+    report = learner.learn(pieces, learning_rate, inspect)
 
-A learner owns its networks, critics, targets and optimizers, saves and loads its whole state as arrays, and knows
+`pieces` are rollouts, collected as the learner takes them: one for those that learn from a whole rollout at a time, many
+short ones for those that put them into a memory and train in between. A learner owns its networks, critics, targets and optimizers, saves and loads its whole state as arrays, and knows
 nothing of evidence, environments or the clock: it returns what it measured, and the loop in `training` writes it down.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,10 +23,10 @@ Shapes = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
 @dataclass
 class Rollout:
-    """What was lived through between two updates, [T, N] = steps x environments; rows as the network saw them."""
+    """What was lived through, [T, N] = steps x environments."""
 
     observation: Array
-    """[T, N, D] float32, flattened and normalised."""
+    """[T, N, D] float32, flattened; normalised, unless it was collected for a memory, which normalises what it gives."""
     action: Array
     """[T, N, A] float32, raw (policies/spaces.py)."""
     log_prob: Array
@@ -49,8 +51,8 @@ class Inspect:
 
     gradient_steps: int = 0
     """How many gradient steps, spread evenly, the first one always among them."""
-    rows: Array | None = None
-    """Indices t * N + n whose log-probabilities and values are measured again after the update."""
+    rows: int = 0
+    """How many rows of a rollout have their log-probabilities and values measured again after the update."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class ModuleReport:
 
 @dataclass(frozen=True)
 class UpdateReport:
-    """Everything measured in one update. Lists have one entry per epoch."""
+    """Everything measured in one update. Lists have one entry per epoch, and none where a figure does not apply."""
 
     optimizer_steps: int
     learning_rate: float
@@ -91,6 +93,7 @@ class UpdateReport:
     explained_variance: float
     advantage_mean: float
     advantage_std: float
+    """Of the advantages; of the temporal-difference errors where there are none."""
     weight_change: float
     weight_step: float
     modules: dict[str, ModuleReport]
@@ -103,10 +106,15 @@ class UpdateReport:
 
 class Learner(Protocol):
     actor: NetworkActor
-    optimizer_steps: int
-    """Gradient steps taken so far."""
 
-    def update(self, rollout: Rollout, learning_rate: float, inspect: Inspect) -> UpdateReport: ...
+    @property
+    def optimizer_steps(self) -> int:
+        """Gradient steps taken so far."""
+        ...
+
+    def learn(self, pieces: Iterator[Rollout], learning_rate: float, inspect: Inspect) -> UpdateReport | None:
+        """One iteration; None where it only gathered experience and took no gradient step."""
+        ...
 
     def constants(self) -> dict[str, Any]:
         """What the definitions of its returns and losses need, for whoever checks them."""
@@ -123,3 +131,7 @@ class Learner(Protocol):
         ...
 
     def load(self, state: dict[str, Any], tensors: dict[str, dict[str, Array]]) -> None: ...
+
+    def episodes_begin_anew(self) -> None:
+        """After a resume, the environments could not be taken up where they were."""
+        ...

@@ -16,8 +16,10 @@ from typing import Any, Literal, Protocol
 import gymnasium as gym
 import numpy as np
 import torch
+from torch import Tensor
 
-from .networks import ActorCritic
+from .heads import Head
+from .networks import PolicyNetwork
 from .normalization import ObservationNormalizer
 from .spaces import ActionLayout, ObservationLayout
 
@@ -44,7 +46,7 @@ class NetworkActor:
 
     def __init__(
         self,
-        network: ActorCritic,
+        network: PolicyNetwork,
         observations: ObservationLayout,
         actions: ActionLayout,
         normalizer: ObservationNormalizer | None,
@@ -53,6 +55,14 @@ class NetworkActor:
         self.observations = observations
         self.actions = actions
         self.normalizer = normalizer
+
+    @property
+    def head(self) -> Head:
+        return self.network.head
+
+    def named_tensors(self) -> list[tuple[str, Tensor]]:
+        """All that decides how it acts: the network's parameters, and what its head keeps beside them."""
+        return list(self.network.state_dict().items())
 
     def read(self, observation: Any) -> Array:
         """The row that the network sees: flattened, then normalised by the moments as they stand."""
@@ -66,16 +76,19 @@ class NetworkActor:
     def act(self, observation: Any, generator: np.random.Generator, mode: Mode) -> Acted:
         return self.act_on_rows(self.read(observation), generator, mode)
 
-    def act_on_rows(self, rows: Array, generator: np.random.Generator, mode: Mode) -> Acted:
+    def act_on_rows(
+        self, rows: Array, generator: np.random.Generator, mode: Mode, *, with_log_prob: bool = True
+    ) -> Acted:
+        log_prob = None
         with torch.inference_mode():
             device = next(self.network.parameters()).device
             params = self.network.policy_params(torch.from_numpy(rows).to(device))
             if mode == "deterministic":
                 raw = self.network.head.mode(params)
-                log_prob = None
             else:
                 raw = self.network.head.sample(params, generator)
-                log_prob = self.network.head.log_prob_and_entropy(params, raw)[0].cpu().numpy()
+                if with_log_prob:
+                    log_prob = self.network.head.log_prob_and_entropy(params, raw)[0].cpu().numpy()
             flat = raw.cpu().numpy()
         return Acted(self.actions.to_environment(flat), flat, log_prob)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -29,9 +30,9 @@ class MLP(nn.Module):
         super().__init__()
         widths = [size, *settings.hidden]
         gain = math.sqrt(2)
-        self.layers = nn.ModuleList(_linear(a, b, gain, noise) for a, b in itertools.pairwise(widths))
+        self.layers = nn.ModuleList(linear(a, b, gain, noise) for a, b in itertools.pairwise(widths))
         self.norms = nn.ModuleList(nn.LayerNorm(w) for w in settings.hidden) if settings.layer_norm else None
-        self.out = _linear(widths[-1], out, out_gain, noise) if out else None
+        self.out = linear(widths[-1], out, out_gain, noise) if out else None
         self.width = out or widths[-1]
         self.activation = torch.relu if settings.activation == "relu" else torch.tanh
 
@@ -43,7 +44,7 @@ class MLP(nn.Module):
             x = self.activation(x)
         return x if self.out is None else F.linear(x, self.out.weight, self.out.bias)
 
-    def keeping(self, x: Tensor) -> tuple[Tensor, list[_Layer]]:
+    def keeping(self, x: Tensor) -> tuple[Tensor, list[Layer]]:
         """The same outputs without a graph, and what `backward` needs of each hidden layer."""
         kept = []
         for position, layer in enumerate(self.layers):
@@ -55,15 +56,21 @@ class MLP(nn.Module):
                 x, mean, inverse = torch.native_layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)  # type: ignore[arg-type]
                 normalised = (before, mean, inverse)
             x = self.activation(x)
-            kept.append(_Layer(fed, normalised, x))
+            kept.append(Layer(fed, normalised, x))
         if self.out is None:
             return x, kept
         return F.linear(x, self.out.weight, self.out.bias), kept
 
-    def backward(self, kept: list[_Layer], gradient: Tensor) -> None:
-        """From d loss / d output, d loss / d parameter, written over each parameter's `.grad`."""
+    def backward(
+        self, kept: list[Layer], gradient: Tensor, *, write: bool = True, to_input: bool = False
+    ) -> Tensor | None:
+        """From d loss / d output, d loss / d parameter, written over each parameter's `.grad`; and d loss / d input, if asked.
+
+        `write` = False leaves the parameters' gradients alone: a critic that an actor climbs is not trained by it.
+        """
         if self.out is not None:
-            _write_gradients(self.out, kept[-1].activated, gradient)
+            if write:
+                write_gradients(self.out, kept[-1].activated, gradient)
             gradient = torch.mm(gradient, self.out.weight)
         derivative = _relu_backward if self.activation is torch.relu else torch.ops.aten.tanh_backward
         for position in reversed(range(len(kept))):
@@ -72,14 +79,16 @@ class MLP(nn.Module):
             gradient = derivative(gradient, own.activated)
             if own.normalised is not None:
                 assert self.norms is not None
-                gradient = _norm_backward(self.norms[position], own.normalised, gradient)
-            _write_gradients(layer, own.fed, gradient)
-            if position:
+                gradient = _norm_backward(self.norms[position], own.normalised, gradient, write)
+            if write:
+                write_gradients(layer, own.fed, gradient)
+            if position or to_input:
                 gradient = torch.mm(gradient, layer.weight)
+        return gradient if to_input else None
 
 
 @dataclass(frozen=True)
-class _Layer:
+class Layer:
     """What one hidden layer was fed, what its normalisation saw (input, mean, 1/deviation), what it gave."""
 
     fed: Tensor
@@ -87,7 +96,7 @@ class _Layer:
     activated: Tensor
 
 
-def _write_gradients(layer: nn.Linear, fed: Tensor, gradient: Tensor) -> None:
+def write_gradients(layer: nn.Linear, fed: Tensor, gradient: Tensor) -> None:
     torch.mm(gradient.t(), fed, out=layer.weight.grad)
     torch.sum(gradient, 0, out=layer.bias.grad)
 
@@ -97,20 +106,21 @@ def _relu_backward(gradient: Tensor, activated: Tensor) -> Tensor:
     return out
 
 
-def _norm_backward(norm: nn.Module, seen: tuple[Tensor, Tensor, Tensor], gradient: Tensor) -> Tensor:
+def _norm_backward(norm: nn.Module, seen: tuple[Tensor, Tensor, Tensor], gradient: Tensor, write: bool) -> Tensor:
     assert isinstance(norm, nn.LayerNorm)
     through, weight, bias = torch.ops.aten.native_layer_norm_backward(
-        gradient, seen[0], norm.normalized_shape, seen[1], seen[2], norm.weight, norm.bias, [True, True, True]
+        gradient, seen[0], norm.normalized_shape, seen[1], seen[2], norm.weight, norm.bias, [True, write, write]
     )
-    assert norm.weight.grad is not None
-    assert norm.bias.grad is not None
-    norm.weight.grad.copy_(weight)
-    norm.bias.grad.copy_(bias)
+    if write:
+        assert norm.weight.grad is not None
+        assert norm.bias.grad is not None
+        norm.weight.grad.copy_(weight)
+        norm.bias.grad.copy_(bias)
     out: Tensor = through
     return out
 
 
-def _linear(size: int, out: int, gain: float, noise: torch.Generator) -> nn.Linear:
+def linear(size: int, out: int, gain: float, noise: torch.Generator) -> nn.Linear:
     layer = nn.utils.skip_init(nn.Linear, size, out)  # type: ignore[no-untyped-call]
     nn.init.orthogonal_(layer.weight, gain, generator=noise)
     nn.init.zeros_(layer.bias)
@@ -118,22 +128,39 @@ def _linear(size: int, out: int, gain: float, noise: torch.Generator) -> nn.Line
     return layer
 
 
-class ActorCritic(nn.Module):
+class PolicyNetwork(nn.Module, ABC):
+    """What an actor asks of its network: the parameters of its head's distribution."""
+
+    head: Head
+
+    @abstractmethod
+    def policy_params(self, observation: Tensor) -> Tensor: ...
+
+
+class ActorCritic(PolicyNetwork):
     """Policy and value, on trunks of their own or on a shared one.
 
     The last policy layer starts a hundred times smaller than the rest, so that the first policy is near uniform.
     """
 
-    def __init__(self, size: int, head: Head, settings: PolicySettings, noise: torch.Generator) -> None:
+    def __init__(
+        self,
+        size: int,
+        head: Head,
+        settings: PolicySettings,
+        noise: torch.Generator,
+        value_hidden: tuple[int, ...] | None = None,
+    ) -> None:
         super().__init__()
         if settings.shared_trunk:
             self.trunk: MLP | None = MLP(size, settings, 0, 1.0, noise)
-            self.policy: nn.Module = _linear(self.trunk.width, head.n_params, 0.01, noise)
-            self.value: nn.Module = _linear(self.trunk.width, 1, 1.0, noise)
+            self.policy: nn.Module = linear(self.trunk.width, head.n_params, 0.01, noise)
+            self.value: nn.Module = linear(self.trunk.width, 1, 1.0, noise)
         else:
             self.trunk = None
             self.policy = MLP(size, settings, head.n_params, 0.01, noise)
-            self.value = MLP(size, settings, 1, 1.0, noise)
+            own = settings if value_hidden is None else settings.model_copy(update={"hidden": value_hidden})
+            self.value = MLP(size, own, 1, 1.0, noise)
         self.head = head
 
     def forward(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -151,7 +178,7 @@ class ActorCritic(nn.Module):
                 features = observation
                 params, policy = self.policy.keeping(observation)
                 value, critic = self.value.keeping(observation)
-                kept: tuple[list[_Layer], ...] = (policy, critic)
+                kept: tuple[list[Layer], ...] = (policy, critic)
             else:
                 assert isinstance(self.policy, nn.Linear)
                 assert isinstance(self.value, nn.Linear)
@@ -189,8 +216,8 @@ class ActorCritic(nn.Module):
             else:
                 assert isinstance(self.policy, nn.Linear)
                 assert isinstance(self.value, nn.Linear)
-                _write_gradients(self.policy, outputs.features, to_policy)
-                _write_gradients(self.value, outputs.features, to_value)
+                write_gradients(self.policy, outputs.features, to_policy)
+                write_gradients(self.value, outputs.features, to_value)
                 merged = torch.mm(to_policy, self.policy.weight).addmm_(to_value, self.value.weight)
                 self.trunk.backward(outputs.kept[0], merged)
 
@@ -210,4 +237,4 @@ class ActorCriticOutputs:
     params: Tensor
     value: Tensor
     features: Tensor
-    kept: tuple[list[_Layer], ...]
+    kept: tuple[list[Layer], ...]

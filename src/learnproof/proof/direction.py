@@ -242,10 +242,10 @@ class PolicyDirection(DirectionCheck):
         return Motion(
             update=sample.event.update,
             whole_iteration=whole,
-            agreement=_cosine(advantage - advantage.mean(), change - change.mean()),
+            agreement=cosine(advantage - advantage.mean(), change - change.mean()),
             senses=(
-                _cosine(advantage - advantage.mean(), change - change.mean()),
-                _cosine(_pull(advantage, before, old, whole, constants), change),
+                cosine(advantage - advantage.mean(), change - change.mean()),
+                cosine(_pull(advantage, before, old, whole, constants), change),
             ),
             moved=moved,
             could_move=float(advantage.std()) > 0 and bool(np.any(np.abs(before) > 1e-6)),
@@ -282,7 +282,7 @@ class ValueDirection(DirectionCheck):
             whole_iteration=sample.event.kind == "iteration",
             agreement=nearer,
             # A step in the right direction that is too long ends farther away; that is no reversed sign.
-            senses=(nearer, _cosine(target - before, after - before)),
+            senses=(nearer, cosine(target - before, after - before)),
             moved=bool(np.any(after != before)),
             could_move=error_before > 0 and constants.get("value_coefficient") != 0,
             recomputed=oracle is not None,
@@ -320,6 +320,6 @@ def _by_row(sample: Sample, oracle: Oracle | None, role: str) -> tuple[Array | N
     return None, np.zeros(0, dtype=bool)
 
 
-def _cosine(a: Array, b: Array) -> float:
+def cosine(a: Array, b: Array) -> float:
     size = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / size if size > 0 else 0.0

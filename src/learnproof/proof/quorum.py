@@ -3,7 +3,8 @@
 Absence of findings proves nothing: a better policy may be luck. So one question about the *direction* of the updates must have
 passed for everything that is being trained, and one about *targets or identity*, on enough gradient steps.
 
-    declared (our own learners)   policy_direction; advantages_recomputed or ratio_is_one
+    declared: PPO, REINFORCE                policy_direction; advantages_recomputed or ratio_is_one
+    declared: DQN, SAC                      value_direction; targets_recomputed; target_network_follows; SAC: actor_climbs
     watched: a policy on its rollouts       policy_direction; returns_recomputed or ratio_is_one
     watched: a language model's tokens      policy_direction; ratio_is_one or tokens_masked; policy_looks
     watched: values from a memory           value_direction; bootstrap_recomputed; target_networks, where there are any
@@ -43,6 +44,12 @@ def missing_quorum(evidence: Evidence, findings: Sequence[Finding]) -> list[str]
 def _questions(evidence: Evidence, by_name: Mapping[str, Finding]) -> list[tuple[str, ...]]:
     """One of each tuple must have passed."""
     if not evidence.of_watcher:
+        temporal: list[tuple[str, ...]] = [("value_direction",), ("targets_recomputed",), ("target_network_follows",)]
+        match evidence.run.algorithm:
+            case "dqn":
+                return temporal
+            case "sac":
+                return [*temporal, ("actor_climbs",)]
         return [("policy_direction",), ("advantages_recomputed", "ratio_is_one")]
     if seen(evidence).on_policy:
         return [("policy_direction",), ("returns_recomputed", "ratio_is_one")]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtr
+from scipy.special import bdtrc, ndtr, ndtri, stdtr
 
 Array = np.ndarray[Any, Any]
 
@@ -88,6 +88,11 @@ def welch_test(first: Sequence[float] | Array, second: Sequence[float] | Array) 
         return 0.0 if lead > 0 else 1.0
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / (a.size - 1) + parts[1] ** 2 / (b.size - 1))
     return float(stdtr(freedom, -lead / error))
+
+
+def sign_test(yes: int, no: int) -> float:
+    """One-sided: how likely are at least so many yes among so many answers, if a coin gave them? Ties are left out before."""
+    return float(bdtrc(yes - 1, yes + no, 0.5)) if yes else 1.0
 
 
 def smallest_sample_for(level: float) -> int:

@@ -33,33 +33,37 @@ from .performance import QUESTION as PERFORMANCE_QUESTION
 from .performance import PairedScores, Performance, judge_performance
 from .quorum import gradient_steps, gradient_steps_inspected, lacks, missing_quorum
 from .targets import AdvantagesRecomputed
+from .temporal import SOFT_CHECKS, TEMPORAL_CHECKS
 from .watched import WATCHED_CHECKS
 from .watched.performance import judge_training_returns, played_again
 
 Outcome = Literal["proven", "broken", "unproven"]
 
+HEALTH_CHECKS: tuple[Check, ...] = (Finiteness(), NothingRefused(), WeightsChanging(), GradientsFlowing())
 DECLARED_CHECKS: tuple[Check, ...] = (
-    Finiteness(),
-    NothingRefused(),
-    WeightsChanging(),
-    GradientsFlowing(),
+    *HEALTH_CHECKS,
     RatioIsOne(),
     AdvantagesRecomputed(),
     PolicyDirection(),
     ValueDirection(),
 )
-"""Of a run whose learner said itself what its batches are."""
+"""Of a run whose learner said itself what its batches are, and learns from rollouts."""
+MEMORY_CHECKS: dict[str, tuple[Check, ...]] = {
+    "dqn": (*HEALTH_CHECKS, *TEMPORAL_CHECKS),
+    "sac": (*HEALTH_CHECKS, *SOFT_CHECKS),
+}
+"""The same, where it learns from a memory."""
 SEEN_CHECKS: tuple[Check, ...] = (Finiteness(), NothingRefused(), WeightsChanging(), *WATCHED_CHECKS)
 """Of a loop that was watched."""
-MECHANISM_NAMES = frozenset(check.name for check in (*DECLARED_CHECKS, *SEEN_CHECKS)) | set(classic.RULES)
-WAIVABLE = tuple(
-    sorted({check.name for check in (*DECLARED_CHECKS, *SEEN_CHECKS) if check.accuses != "never"} | set(classic.RULES))
-)
+_ALL = (*DECLARED_CHECKS, *SEEN_CHECKS, *(check for checks in MEMORY_CHECKS.values() for check in checks))
+MECHANISM_NAMES = frozenset(check.name for check in _ALL) | set(classic.RULES)
+WAIVABLE = tuple(sorted({check.name for check in _ALL if check.accuses != "never"} | set(classic.RULES)))
 
 
 def checks_for(evidence: Evidence) -> tuple[Check, ...]:
-    mechanism = SEEN_CHECKS if evidence.of_watcher else DECLARED_CHECKS
-    return (*mechanism, *ADVICE_CHECKS)
+    if evidence.of_watcher:
+        return (*SEEN_CHECKS, *ADVICE_CHECKS)
+    return (*MEMORY_CHECKS.get(evidence.run.algorithm, DECLARED_CHECKS), *ADVICE_CHECKS)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from ..algorithms.ppo import PPO
 from ..config import Settings, parse_settings, to_toml
 from ..envs.making import EnvironmentSource, GivenEnvironment, RegisteredEnvironment
 from ..errors import DiskFull, RunFolderError, TrainingFault, UsageError
@@ -28,7 +27,7 @@ from ..runs.folder import RunFolder, fresh_path
 from ..seeding import episode_seeds
 from ..show.progress import Display, open_display
 from ..supervising.conclusion import Profile, is_watched, verify_watched
-from .assembly import environment_facts, make_actor
+from .assembly import LearnerType, environment_facts, make_actor
 from .evaluation import Evaluator
 from .interrupt import StopRequest, listen_for_stop
 from .loop import Outcome, Trainer
@@ -56,7 +55,7 @@ def train(
     evaluation_env: VectorEnv[Any, Any, Any] | None = None,
     out: Path_ | None = None,
     display: Display | None = None,
-    learner_type: type[PPO] | None = None,
+    learner_type: LearnerType | None = None,
     **changes: Any,
 ) -> RunResult:
     """Train on an environment and prove what was learnt.
@@ -99,7 +98,7 @@ def resume(
     env: VectorEnv[Any, Any, Any] | None = None,
     evaluation_env: VectorEnv[Any, Any, Any] | None = None,
     display: Display | None = None,
-    learner_type: type[PPO] | None = None,
+    learner_type: LearnerType | None = None,
 ) -> RunResult:
     """Go on with a run from its newest checkpoint, or from the one at `step`; everything after it is dropped."""
     folder = RunFolder.open(Path(path))

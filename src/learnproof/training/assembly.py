@@ -8,19 +8,24 @@ from typing import Any
 import torch
 from gymnasium.vector import VectorEnv
 
+from ..algorithms.dqn import DQN
 from ..algorithms.learner import Learner
 from ..algorithms.ppo import PPO
+from ..algorithms.reinforce import REINFORCE
+from ..algorithms.sac import SAC
 from ..config import Settings
 from ..envs.making import EnvironmentSource
 from ..errors import SettingsError
 from ..policies.actor import NetworkActor
+from ..policies.greedy import QNetwork, make_greedy_head
 from ..policies.heads import make_head
-from ..policies.networks import ActorCritic
+from ..policies.networks import ActorCritic, PolicyNetwork
 from ..policies.normalization import ObservationNormalizer
+from ..policies.soft import SoftPolicy, make_soft_head
 from ..policies.spaces import ActionLayout, ObservationLayout
 from ..seeding import derive_seed
 
-LEARNERS: dict[str, type[PPO]] = {"ppo": PPO}
+LearnerType = type[PPO] | type[DQN] | type[SAC] | type[REINFORCE]
 
 
 @dataclass(frozen=True)
@@ -44,17 +49,44 @@ def make_actor(settings: Settings, env: VectorEnv[Any, Any, Any]) -> NetworkActo
     """An untrained actor for this environment; its first weights come from the run's seed."""
     observations = ObservationLayout(env.single_observation_space)
     actions = ActionLayout(env.single_action_space)
-    policy = settings.policy
-    head = make_head(actions, policy.box_head, policy.log_std_init, environment_facts(env).action_heads)
     noise = torch.Generator().manual_seed(derive_seed(settings.seed, "first weights"))
-    network = ActorCritic(observations.size, head, policy, noise).to(_device(settings.device))
+    network = _network(settings, observations, actions, environment_facts(env), noise).to(_device(settings.device))
     normalizer = ObservationNormalizer(observations.size) if settings.env.normalize_observations else None
     return NetworkActor(network, observations, actions, normalizer)
 
 
-def make_learner(settings: Settings, actor: NetworkActor, learner_type: type[PPO] | None = None) -> Learner:
-    kind = learner_type or LEARNERS[settings.algorithm]
-    return kind(actor, settings.ppo, settings.seed)
+def _network(
+    settings: Settings,
+    observations: ObservationLayout,
+    actions: ActionLayout,
+    facts: EnvironmentFacts,
+    noise: torch.Generator,
+) -> PolicyNetwork:
+    policy = settings.policy
+    match settings.algorithm:
+        case "dqn":
+            greedy = make_greedy_head(actions, settings.dqn.epsilon_start)
+            return QNetwork(observations.size, greedy, policy, settings.dqn.duelling, noise)
+        case "sac":
+            return SoftPolicy(observations.size, make_soft_head(actions), policy, noise)
+    head = make_head(actions, policy.box_head, policy.log_std_init, facts.action_heads)
+    baseline = settings.reinforce.baseline_hidden if settings.algorithm == "reinforce" else None
+    return ActorCritic(observations.size, head, policy, noise, baseline)
+
+
+def make_learner(settings: Settings, actor: NetworkActor, learner_type: LearnerType | None = None) -> Learner:
+    """`learner_type` stands in for the algorithm's own class: tests train broken ones."""
+    s = settings
+    kind: Any = learner_type
+    match s.algorithm:
+        case "ppo":
+            return (kind or PPO)(actor, s.ppo, s.optimizer, s.seed)
+        case "reinforce":
+            return (kind or REINFORCE)(actor, s.reinforce, s.optimizer, s.seed)
+        case "dqn":
+            return (kind or DQN)(actor, s.dqn, s.optimizer, s.seed, s.steps)
+        case "sac":
+            return (kind or SAC)(actor, s.sac, s.optimizer, s.policy, s.seed, s.steps)
 
 
 def make_training_env(settings: Settings, source: EnvironmentSource) -> VectorEnv[Any, Any, Any]:

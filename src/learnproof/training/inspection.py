@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithms.learner import Inspect, UpdateReport
-from ..config import Settings
+from ..config import OffPolicySettings, OnPolicySettings, Settings
 from ..evidence import Inspection, Recorder
 
 Array = np.ndarray[Any, Any]
@@ -24,10 +24,8 @@ ROLLOUT_ROWS_KEPT = 65_536
 
 class InspectionPlan:
     def __init__(self, settings: Settings) -> None:
-        e, p = settings.evidence, settings.ppo
-        per_iteration = p.n_steps * settings.env.n_envs
-        iterations = max(1, -(-settings.steps // per_iteration))
-        gradient_steps = iterations * p.epochs * -(-per_iteration // p.minibatch_size)
+        e = settings.evidence
+        iterations, gradient_steps = _size(settings)
         affordable = max(FEWEST, gradient_steps // (e.updates_per_inspection * ONE_IN))
         count = min(e.max_inspections, affordable, iterations)
         first = min(FIRST, count)
@@ -35,21 +33,31 @@ class InspectionPlan:
         self.iterations = {*range(first), *spaced.tolist()} if e.enabled else set()
         self.gradient_steps = e.updates_per_inspection
 
-    def request(self, iteration: int, valid: Array) -> Inspect:
-        if iteration not in self.iterations:
-            return Inspect()
-        rows = np.flatnonzero(valid.ravel())
-        picked = np.linspace(0, len(rows) - 1, min(ROWS_LOOKED_AT_AGAIN, len(rows))).astype(np.int64)
-        return Inspect(self.gradient_steps, rows[np.unique(picked)])
+    def request(self, iteration: int) -> Inspect:
+        return Inspect(self.gradient_steps, ROWS_LOOKED_AT_AGAIN) if iteration in self.iterations else Inspect()
+
+
+def _size(settings: Settings) -> tuple[int, int]:
+    """Iterations of a run in which something is learnt, and the gradient steps of all of them."""
+    learning, envs = settings.learning, settings.env.n_envs
+    if isinstance(learning, OnPolicySettings):
+        per_iteration = learning.n_steps * envs
+        iterations = max(1, -(-settings.steps // per_iteration))
+        return iterations, iterations * learning.epochs * -(-per_iteration // learning.minibatch_size)
+    assert isinstance(learning, OffPolicySettings)
+    pieces = max(1, learning.report_every // (learning.train_every * envs))
+    left = max(1, settings.steps - learning.learning_starts)
+    iterations = max(1, left // (pieces * learning.train_every * envs))
+    return iterations, iterations * pieces * learning.gradient_steps
 
 
 def record_inspection(recorder: Recorder, iteration: int, before: int, report: UpdateReport) -> None:
     """Write the samples of one update: its rollout, its inspected gradient steps, and the rows looked at again."""
-    if report.rollout is None:
-        return
-    keep = _Columns(report.rollout["reward"].shape)
+    keep = None if report.rollout is None else _Columns(report.rollout["reward"].shape)
     about: dict[str, Any] = {"update": iteration, "learning_rate": report.learning_rate}
-    recorder.write_sample(Inspection(kind="rollout", optimizer_step=before, **about), keep.of_rollout(report.rollout))
+    if keep is not None and report.rollout is not None:
+        rollout = Inspection(kind="rollout", optimizer_step=before, **about)
+        recorder.write_sample(rollout, keep.of_rollout(report.rollout))
     for step in report.inspected:
         recorder.write_sample(
             Inspection(
@@ -61,9 +69,9 @@ def record_inspection(recorder: Recorder, iteration: int, before: int, report: U
                 learning_rate=step.learning_rate,
                 parameters=step.parameters,
             ),
-            keep.of_rows(step.arrays),
+            step.arrays if keep is None else keep.of_rows(step.arrays),
         )
-    if report.iteration is not None:
+    if keep is not None and report.iteration is not None:
         recorder.write_sample(
             Inspection(kind="iteration", optimizer_step=report.optimizer_steps, **about), keep.of_rows(report.iteration)
         )

@@ -105,16 +105,19 @@ class Journal:
 
     def _metrics(self, update: Update) -> dict[str, float]:
         """Under the names that SB3's users know."""
-        metrics: dict[str, float] = {
-            "train/approx_kl": update.approx_kl[-1],
-            "train/clip_fraction": update.clip_fraction[-1],
-            "train/entropy_loss": -update.entropy[-1],
+        lists = {
+            "train/approx_kl": update.approx_kl,
+            "train/clip_fraction": update.clip_fraction,
+            "train/entropy_loss": [-value for value in update.entropy],
+            "train/loss": update.loss,
+            "train/policy_gradient_loss": update.policy_loss,
+            "train/value_loss": update.value_loss,
+            "train/grad_norm": update.grad_norm,
+        }
+        metrics = {name: values[-1] for name, values in lists.items() if values}
+        metrics |= {
             "train/explained_variance": update.explained_variance,
             "train/learning_rate": update.learning_rate,
-            "train/loss": update.loss[-1],
-            "train/policy_gradient_loss": update.policy_loss[-1],
-            "train/value_loss": update.value_loss[-1],
-            "train/grad_norm": update.grad_norm[-1],
             "train/weight_change": update.weight_change,
             "train/n_updates": update.optimizer_steps,
         }

@@ -11,11 +11,12 @@ signals are answered, and where a resumed run goes on. Nothing that the loop dec
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..algorithms.ppo import PPO
+from ..algorithms.learner import Rollout
 from ..algorithms.schedules import make_schedule
-from ..config import Settings
+from ..config import OffPolicySettings, OnPolicySettings, Settings
 from ..envs.making import EnvironmentSource
 from ..errors import EnvironmentFault, TrainingFault
 from ..evidence import EnvironmentRestarted, Episode, Evaluation, Fault, NotSeen, RunStarted, RunStopped
@@ -26,7 +27,7 @@ from ..runs.folder import RunFolder
 from ..runs.mirror import Mirror
 from ..seeding import episode_seeds
 from ..show.progress import Display
-from .assembly import environment_facts, make_actor, make_learner, set_up_torch
+from .assembly import LearnerType, environment_facts, make_actor, make_learner, set_up_torch
 from .evaluation import Evaluator
 from .inspection import InspectionPlan
 from .interrupt import StopRequest
@@ -50,16 +51,18 @@ class Trainer:
     checkpoints: Shelf
     journal: Journal
     mirror: Mirror | None = None
+    collecting_seconds: float = 0.0
 
-    def __init__(self, settings: Settings, source: EnvironmentSource, learner_type: type[PPO] | None = None) -> None:
+    def __init__(self, settings: Settings, source: EnvironmentSource, learner_type: LearnerType | None = None) -> None:
         set_up_torch(settings)
         self.settings = settings
         self.source = source
         env = source.training(settings.env.n_envs)
         self.facts = environment_facts(env)
         self.actor = make_actor(settings, env)
-        scaler = RewardScaler(env.num_envs, settings.ppo.gamma) if settings.env.normalize_rewards else None
-        self.collector = Collector(env, source.name, self.actor, scaler, settings.seed)
+        scaler = RewardScaler(env.num_envs, settings.learning.gamma) if settings.env.normalize_rewards else None
+        from_memory = isinstance(settings.learning, OffPolicySettings)
+        self.collector = Collector(env, source.name, self.actor, scaler, settings.seed, raw_rows=from_memory)
         self.learner = make_learner(settings, self.actor, learner_type)
         self.state = RunState(
             learner=self.learner,
@@ -97,7 +100,7 @@ class Trainer:
                 n_envs=self.collector.env.num_envs,
                 constants=self.learner.constants(),
                 parameters=self.learner.parameter_sizes(),
-                max_entropy=self.actor.network.head.max_entropy,
+                max_entropy=self.actor.head.max_entropy,
             )
         )
         if self.settings.evidence.keep == "statistics":
@@ -121,6 +124,7 @@ class Trainer:
             self._publish_best()
         self.journal = Journal(self.settings, self.folder, self.display, resume_step=checkpoint.step)
         if not whole:
+            self.learner.episodes_begin_anew()
             reason = f"{self.source.name} has no snapshot(): every instance began a new episode after the resume"
             self.journal.record(EnvironmentRestarted(step=self.collector.steps, reason=reason))
             display.say(f"{reason}; the evidence says so.")
@@ -180,34 +184,47 @@ class Trainer:
     def _iterate(self) -> None:
         state, settings = self.state, self.settings
         iteration = state.progress.iteration
-        rate = settings.ppo.learning_rate * state.schedule.factor(self.collector.steps / settings.steps)
-        began = time.perf_counter()
-        rollout, episodes = self.collector.collect(self._steps_to_collect(), self.journal.show)
-        collected = time.perf_counter()
-        for episode in episodes:
-            self.journal.record(Episode(**vars(episode)))
+        rate = settings.learning.learning_rate * state.schedule.factor(self.collector.steps / settings.steps)
+        began, self.collecting_seconds = time.perf_counter(), 0.0
         steps_before = self.learner.optimizer_steps
-        report = self.learner.update(rollout, rate, self.plan.request(iteration, rollout.valid))
+        report = self.learner.learn(self._pieces(), rate, self.plan.request(iteration))
         updated = time.perf_counter()
-        self.journal.update(iteration, self.collector.steps, steps_before, report)
-        state.progress.iteration += 1
+        if report is not None:
+            self.journal.update(iteration, self.collector.steps, steps_before, report)
+            state.progress.iteration += 1
         self.folder.note_timing(
             iteration=iteration,
-            collect_seconds=round(collected - began, 6),
-            update_seconds=round(updated - collected, 6),
+            collect_seconds=round(self.collecting_seconds, 6),
+            update_seconds=round(updated - began - self.collecting_seconds, 6),
             record_seconds=round(time.perf_counter() - updated, 6),
         )
         self.journal.show(self.collector.steps)
 
-    def _steps_to_collect(self) -> int:
-        """A whole rollout, or what the budget has left."""
-        left = -(-(self.settings.steps - self.collector.steps) // self.collector.env.num_envs)
-        return min(self.settings.ppo.n_steps, left)
+    def _pieces(self) -> Iterator[Rollout]:
+        """The rollouts of one iteration, each collected when the learner asks for it."""
+        learning, envs = self.settings.learning, self.collector.env.num_envs
+        if isinstance(learning, OffPolicySettings):
+            length, count = learning.train_every, max(1, learning.report_every // (learning.train_every * envs))
+        else:
+            assert isinstance(learning, OnPolicySettings)
+            length, count = learning.n_steps, 1
+        for _ in range(count):
+            left = -(-(self.settings.steps - self.collector.steps) // envs)
+            if left <= 0:
+                return
+            began = time.perf_counter()
+            rollout, episodes = self.collector.collect(min(length, left), self.journal.show)
+            for episode in episodes:
+                self.journal.record(Episode(**vars(episode)))
+            self.collecting_seconds += time.perf_counter() - began
+            yield rollout
 
     def _budget_spent(self) -> Stop | None:
         """Less than one minibatch (or one rollout, where that is smaller) left is not worth an update."""
-        taken, budget = self.collector.steps, self.settings.steps
-        worth = min(self.settings.ppo.minibatch_size, self.settings.ppo.n_steps * self.collector.env.num_envs)
+        taken, budget, learning = self.collector.steps, self.settings.steps, self.settings.learning
+        worth = 1
+        if isinstance(learning, OnPolicySettings):
+            worth = min(learning.minibatch_size, learning.n_steps * self.collector.env.num_envs)
         if taken and budget - taken < worth:
             return Stop("budget", f"{taken} of {budget} steps were taken")
         return None

@@ -57,11 +57,14 @@ class Collector:
         actor: NetworkActor,
         reward_scaler: RewardScaler | None,
         seed: int,
+        raw_rows: bool = False,
     ) -> None:
         self.env = env
         self.name = name
         self.actor = actor
         self.reward_scaler = reward_scaler
+        self.raw_rows = raw_rows
+        """For a memory: rows before normalisation, since it normalises what it gives, and no log-probabilities."""
         self.mode = autoreset_mode(env)
         self.seed = seed
         self.noise = generator(seed, "actions")
@@ -102,7 +105,7 @@ class Collector:
         count, size, width = self.env.num_envs, self.actor.observations.size, self.actor.actions.size
         observation = np.empty((steps, count, size), np.float32)
         action = np.empty((steps, count, width), np.float32)
-        log_prob = np.empty((steps, count), np.float32)
+        log_prob = np.zeros((steps, count), np.float32)
         reward = np.empty((steps, count), np.float64)
         terminated = np.empty((steps, count), bool)
         truncated = np.empty((steps, count), bool)
@@ -111,9 +114,11 @@ class Collector:
         final_observation: list[Array] = []
         episodes: list[FinishedEpisode] = []
         for t in range(steps):
-            observation[t] = self.rows
-            acted = self.actor.act_on_rows(self.rows, self.noise, "sampled")
-            action[t], log_prob[t] = acted.raw, acted.log_prob
+            observation[t] = self._flat if self.raw_rows else self.rows
+            acted = self.actor.act_on_rows(self.rows, self.noise, "sampled", with_log_prob=not self.raw_rows)
+            action[t] = acted.raw
+            if acted.log_prob is not None:
+                log_prob[t] = acted.log_prob
             if self.mode is AutoresetMode.NEXT_STEP:
                 valid[t] = ~self.ended
             observed, reward[t], terminated[t], truncated[t], infos = self._step(acted.action)
@@ -144,7 +149,7 @@ class Collector:
             terminated=terminated,
             truncated=truncated & ~terminated,
             valid=valid,
-            last_observation=self.rows.copy(),
+            last_observation=(self._flat if self.raw_rows else self.rows).copy(),
             final_rows=np.array(final_rows, np.int64),
             final_observation=np.array(final_observation, np.float32).reshape(-1, size),
         )
@@ -176,7 +181,7 @@ class Collector:
     def _last_rows(self, observed: Any, ended: Array, infos: dict[str, Any]) -> Array:
         """The true last observations as the network would read them; rows of instances that go on are not used."""
         if self.mode is not AutoresetMode.SAME_STEP:
-            return self.actor.read(observed)
+            return self.actor.observations.flatten(observed) if self.raw_rows else self.actor.read(observed)
         final = infos.get("final_obs")
         if final is None:
             raise EnvironmentFault(
@@ -191,7 +196,7 @@ class Collector:
         else:
             rows[picked] = self.actor.observations.flatten(final)[picked]
         check_finite(rows, None, self.steps, self.name)
-        return rows if self.actor.normalizer is None else self.actor.normalizer.apply(rows)
+        return rows if self.actor.normalizer is None or self.raw_rows else self.actor.normalizer.apply(rows)
 
     def _finish(self, env: int, terminated: bool, infos: dict[str, Any]) -> FinishedEpisode:
         source = infos.get("final_info", {}) if self.mode is AutoresetMode.SAME_STEP else infos
@@ -217,7 +222,13 @@ class Collector:
         if not self.can_snapshot:
             return {}
         snapshot: dict[str, Array] = self.env.snapshot()  # type: ignore[attr-defined]
-        own = {"returns": self.returns, "lengths": self.lengths, "ended": self.ended, "rows": self.rows}
+        own = {
+            "returns": self.returns,
+            "lengths": self.lengths,
+            "ended": self.ended,
+            "rows": self.rows,
+            "flat": self._flat,
+        }
         return {**{f"env.{k}": v for k, v in snapshot.items()}, **{f"collector.{k}": v for k, v in own.items()}}
 
     def load(self, state: dict[str, Any], tensors: dict[str, Array]) -> bool:
@@ -234,6 +245,7 @@ class Collector:
         self.lengths = tensors["collector.lengths"].copy()
         self.ended = tensors["collector.ended"].copy()
         self.rows = tensors["collector.rows"].copy()
+        self._flat = tensors["collector.flat"].copy()
         return True
 
 

@@ -103,7 +103,7 @@ class RunState:
 
 def policy_tensors(actor: NetworkActor) -> dict[str, Array]:
     """A copy of what an actor needs to act: its weights and its normaliser, in one group."""
-    arrays = {f"network.{k}": v.detach().cpu().numpy().copy() for k, v in actor.network.named_parameters()}
+    arrays = {f"network.{k}": v.detach().cpu().numpy().copy() for k, v in actor.named_tensors()}
     if actor.normalizer is not None:
         arrays |= {f"normalizer.{k}": v.copy() for k, v in actor.normalizer.moments.state().items()}
     return arrays
@@ -112,8 +112,8 @@ def policy_tensors(actor: NetworkActor) -> dict[str, Array]:
 def load_policy_tensors(actor: NetworkActor, arrays: dict[str, Array]) -> None:
     """Put a policy into an actor in place: the parameters keep their storage, and so their learner."""
     with torch.no_grad():
-        for name, parameter in actor.network.named_parameters():
-            parameter.copy_(torch.from_numpy(arrays[f"network.{name}"]))
+        for name, tensor in actor.named_tensors():
+            tensor.copy_(torch.from_numpy(arrays[f"network.{name}"]))
     if actor.normalizer is not None:
         normalizer = ObservationNormalizer(actor.observations.size)
         prefix = "normalizer."

@@ -38,14 +38,14 @@ def test_close_looks_stay_near_one_gradient_step_in_fifty(steps):
 def test_without_evidence_nothing_is_inspected():
     chosen = plan(**{"evidence.enabled": False})
     assert chosen.iterations == set()
-    assert chosen.request(0, np.ones((4, 2), bool)).gradient_steps == 0
+    assert chosen.request(0).gradient_steps == 0
 
 
-def test_rows_looked_at_again_are_valid_ones():
-    valid = np.ones((100, 2), bool)
-    valid[10:20] = False
-    rows = plan().request(0, valid).rows
-    assert valid.ravel()[rows].all()
+@pytest.mark.parametrize("algorithm", ["dqn", "sac"])
+def test_a_run_from_a_memory_is_inspected_too(algorithm):
+    chosen = plan(algorithm=algorithm, steps=20_000)
+    assert len(chosen.iterations) >= 24
+    assert max(chosen.iterations) <= 20_000 // 256
 
 
 def test_a_huge_rollout_is_trimmed_to_whole_environments_and_rows_still_point_right():

@@ -1,0 +1,336 @@
+"""What PPO and REINFORCE share: a rollout becomes advantages and targets, and those become gradient steps.
+
+Comes in: a Rollout [T, N]. Goes out: an UpdateReport. On the way: values of all states -> advantages and targets
+(returns.py) -> `epochs` passes over shuffled minibatches, each one gradient step of the algorithm's own objective. An
+algorithm gives its objective's derivative with respect to what the network said, and the figures that people read.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..config import OnPolicySettings, OptimizerSettings
+from ..policies.actor import NetworkActor
+from ..policies.networks import ActorCritic
+from ..seeding import generator, generator_state, restore_generator
+from .learner import Array, Inspect, InspectedStep, Rollout, UpdateReport
+from .returns import explained_variance, gae
+from .stepping import Stepper
+from .surrogate import Asked, Figures, Said
+
+ADVANTAGE_EPSILON = 1e-8
+
+
+@dataclass
+class Experience:
+    """A rollout made ready for gradient steps: one row per valid transition, [B, ...]."""
+
+    row: Tensor
+    observation: Tensor
+    action: Tensor
+    old_log_prob: Tensor
+    value: Tensor
+    advantage: Tensor
+    target: Tensor
+
+    def take(self, index: Tensor) -> Experience:
+        return Experience(*(getattr(self, name).index_select(0, index) for name in self.__dataclass_fields__))
+
+    def stretch(self, start: int, stop: int) -> Experience:
+        return Experience(*(getattr(self, name)[start:stop] for name in self.__dataclass_fields__))
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.old_log_prob, self.advantage, self.value, self.target)
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One gradient step: what the network said before it, and the gradient's norm before clipping."""
+
+    said: Said
+    norm: float
+
+
+@dataclass(frozen=True)
+class Epoch:
+    figures: Figures
+    grad_norm: float
+    grad_norm_max: float
+
+
+class OnPolicyLearner(ABC):
+    """The network of its actor under one optimizer."""
+
+    settings: OnPolicySettings
+
+    def __init__(
+        self, actor: NetworkActor, settings: OnPolicySettings, optimizer: OptimizerSettings, seed: int
+    ) -> None:
+        self.actor = actor
+        assert isinstance(actor.network, ActorCritic)
+        self.network = actor.network
+        self.settings = settings
+        self.stepper = Stepper(self.network, settings, optimizer)
+        self.flat = self.stepper.flat
+        self.shuffler = generator(seed, "minibatches")
+        self.learning_rate = settings.learning_rate
+
+    @property
+    def optimizer_steps(self) -> int:
+        return self.stepper.steps
+
+    @abstractmethod
+    def derivative(self, said: Said, batch: Experience) -> Said:
+        """d loss / d (log-probability, entropy, value) of each row."""
+
+    @abstractmethod
+    def figures(self, said: Said, asked: Asked) -> Figures:
+        """The loss and its parts, for people."""
+
+    def enough(self, measured: Figures) -> bool:
+        """Whether the epochs on this rollout should end here."""
+        return False
+
+    # ------------------------------------------------------------------ one update
+
+    def learn(self, pieces: Iterator[Rollout], learning_rate: float, inspect: Inspect) -> UpdateReport:
+        return self.update(next(pieces), learning_rate, inspect)
+
+    def update(self, rollout: Rollout, learning_rate: float, inspect: Inspect) -> UpdateReport:
+        self.flat.check_aliasing()
+        self.learning_rate = learning_rate
+        value, last_value, final_value = self._values(rollout)
+        advantage = self.advantages(rollout, value, last_value, final_value)
+        target = advantage + value
+        experience = self._experience(rollout, value, advantage, target)
+        before = self.stepper.weights()
+
+        epochs, inspected = self._epochs(experience, inspect)
+
+        valid = rollout.valid
+        modules = self.stepper.report(before, learning_rate)
+        figures = {name: [float(getattr(epoch.figures, name)) for epoch in epochs] for name in Figures._fields}
+        return UpdateReport(
+            **figures,
+            grad_norm=[epoch.grad_norm for epoch in epochs],
+            grad_norm_max=[epoch.grad_norm_max for epoch in epochs],
+            optimizer_steps=self.optimizer_steps,
+            learning_rate=learning_rate,
+            explained_variance=explained_variance(value[valid], target[valid]),
+            advantage_mean=float(advantage[valid].mean()),
+            advantage_std=float(advantage[valid].std()),
+            weight_change=sum(module.weight_change for module in modules.values()),
+            weight_step=sum(module.weight_step for module in modules.values()),
+            modules=modules,
+            inspected=inspected,
+            rollout=_rollout_roles(rollout, value, last_value, final_value, advantage)
+            if inspect.gradient_steps
+            else None,
+            iteration=self._look_again(rollout, value, inspect.rows),
+        )
+
+    def advantages(self, rollout: Rollout, value: Array, last_value: Array, final_value: Array) -> Array:
+        return gae(
+            rollout.reward * rollout.reward_scale,
+            value,
+            last_value,
+            rollout.terminated,
+            rollout.truncated,
+            final_value,
+            self.settings.gamma,
+            self.settings.gae_lambda,
+        ).astype(np.float32)
+
+    def gradient_step(self, batch: Experience) -> Step:
+        """One descent step. Gradients that are not finite are refused before they reach the weights."""
+        outputs = self.network.keeping(batch.observation)
+        log_prob, entropy = self.network.head.log_prob_and_entropy(outputs.params, batch.action)
+        said = Said(log_prob.detach(), entropy.detach(), outputs.value)
+        wanted = self.derivative(said, batch)
+        self.network.backward(outputs, log_prob, entropy, *wanted)
+        return Step(said, self.optimizer_step())
+
+    def optimizer_step(self) -> float:
+        return self.stepper.step(self.learning_rate)
+
+    # ------------------------------------------------------------------ its parts
+
+    def _values(self, rollout: Rollout) -> tuple[Array, Array, Array]:
+        """V of every state of the rollout [T, N], of where it stopped [N], and of what time limits hid [T, N]."""
+        steps, envs, size = rollout.observation.shape
+        with torch.inference_mode():
+            rows = np.concatenate(
+                [rollout.observation.reshape(-1, size), rollout.last_observation, rollout.final_observation]
+            )
+            values = self.network.values(self._tensor(rows)).cpu().numpy()
+        final = np.zeros(steps * envs, np.float32)
+        final[rollout.final_rows] = values[(steps + 1) * envs :]
+        return (
+            values[: steps * envs].reshape(steps, envs),
+            values[steps * envs : (steps + 1) * envs],
+            final.reshape(steps, envs),
+        )
+
+    def _experience(self, rollout: Rollout, value: Array, advantage: Array, target: Array) -> Experience:
+        rows = np.flatnonzero(rollout.valid.ravel())
+        size, width = rollout.observation.shape[2], rollout.action.shape[2]
+        return Experience(
+            row=torch.from_numpy(rows),
+            observation=self._tensor(rollout.observation.reshape(-1, size)[rows]),
+            action=self._tensor(rollout.action.reshape(-1, width)[rows]),
+            old_log_prob=self._tensor(rollout.log_prob.ravel()[rows]),
+            value=self._tensor(value.ravel()[rows]),
+            advantage=self._tensor(advantage.ravel()[rows]),
+            target=self._tensor(target.ravel()[rows].astype(np.float32)),
+        )
+
+    def _epochs(self, experience: Experience, inspect: Inspect) -> tuple[list[Epoch], list[InspectedStep]]:
+        s = self.settings
+        per_epoch = math.ceil(len(experience) / s.minibatch_size)
+        wanted = _spread(inspect.gradient_steps, s.epochs * per_epoch)
+        epochs: list[Epoch] = []
+        inspected: list[InspectedStep] = []
+        for epoch in range(s.epochs):
+            shuffled = experience.take(torch.from_numpy(self.shuffler.permutation(len(experience))))
+            if s.normalize_advantage:
+                shuffled.advantage = _normalised(shuffled.advantage, s.minibatch_size)
+            steps: list[Step] = []
+            for minibatch in range(per_epoch):
+                batch = shuffled.stretch(minibatch * s.minibatch_size, (minibatch + 1) * s.minibatch_size)
+                if epoch * per_epoch + minibatch in wanted:
+                    step, seen = self._inspected_step(batch, epoch, minibatch)
+                    inspected.append(seen)
+                else:
+                    step = self.gradient_step(batch)
+                steps.append(step)
+            said = Said(*(torch.cat(parts) for parts in zip(*(step.said for step in steps), strict=True)))
+            norms = [step.norm for step in steps]
+            measured = self.figures(said, shuffled.asked)
+            epochs.append(Epoch(measured, sum(norms) / len(norms), max(norms)))
+            if self.enough(measured):
+                break
+        return epochs, inspected
+
+    def _inspected_step(self, batch: Experience, epoch: int, minibatch: int) -> tuple[Step, InspectedStep]:
+        before = self.stepper.weights()
+        number = self.optimizer_steps
+        step = self.gradient_step(batch)
+        with torch.no_grad():
+            log_prob_after, _, value_after = self.network(batch.observation, batch.action)
+        arrays = {
+            "row": batch.row,
+            "observation": batch.observation,
+            "action": batch.action,
+            "advantage": batch.advantage,
+            "target": batch.target,
+            "old_log_prob": batch.old_log_prob,
+            "log_prob_before": step.said.log_prob,
+            "log_prob_after": log_prob_after,
+            "value_before": step.said.value,
+            "value_after": value_after,
+        }
+        return step, InspectedStep(
+            optimizer_step=number,
+            epoch=epoch,
+            minibatch=minibatch,
+            learning_rate=self.learning_rate,
+            arrays={role: tensor.detach().cpu().numpy() for role, tensor in arrays.items()},
+            parameters=self.stepper.parameter_figures(before),
+        )
+
+    def _look_again(self, rollout: Rollout, value: Array, count: int) -> dict[str, Array] | None:
+        if not count:
+            return None
+        rows = spread_rows(rollout.valid, count)
+        size, width = rollout.observation.shape[2], rollout.action.shape[2]
+        with torch.inference_mode():
+            log_prob, _, value_after = self.network(
+                self._tensor(rollout.observation.reshape(-1, size)[rows]),
+                self._tensor(rollout.action.reshape(-1, width)[rows]),
+            )
+        return {
+            "row": rows,
+            "old_log_prob": rollout.log_prob.ravel()[rows],
+            "log_prob_after": log_prob.cpu().numpy(),
+            "value_before": value.ravel()[rows],
+            "value_after": value_after.cpu().numpy(),
+        }
+
+    def _tensor(self, array: Array) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(self.flat.vector.device)
+
+    # ------------------------------------------------------------------ what others need to know of it
+
+    def constants(self) -> dict[str, Any]:
+        return self.settings.model_dump()
+
+    def parameter_sizes(self) -> dict[str, int]:
+        return self.stepper.sizes()
+
+    def state(self) -> dict[str, Any]:
+        return {"optimizer_steps": self.stepper.steps, "shuffler": generator_state(self.shuffler)}
+
+    def tensors(self) -> dict[str, dict[str, Array]]:
+        return {"weights": self.stepper.weight_tensors(), "optimizer": self.stepper.optimizer_tensors()}
+
+    def load(self, state: dict[str, Any], tensors: dict[str, dict[str, Array]]) -> None:
+        self.stepper.steps = int(state["optimizer_steps"])
+        restore_generator(self.shuffler, state["shuffler"])
+        self.stepper.load(tensors["weights"], tensors["optimizer"])
+
+    def episodes_begin_anew(self) -> None:
+        """A rollout never reaches over a checkpoint: nothing is to be done."""
+        return
+
+
+def _spread(count: int, total: int) -> set[int]:
+    """`count` of `total` gradient steps, evenly spaced, the first and the last among them."""
+    return set(np.linspace(0, total - 1, min(count, total)).round().astype(int).tolist()) if count else set()
+
+
+def spread_rows(valid: Array, count: int) -> Array:
+    """`count` of the valid rows t * N + n, evenly spaced."""
+    rows = np.flatnonzero(valid.ravel())
+    chosen: Array = rows[np.unique(np.linspace(0, len(rows) - 1, min(count, len(rows))).astype(np.int64))]
+    return chosen
+
+
+def _normalised(advantage: Tensor, size: int) -> Tensor:
+    """Mean 0 and deviation 1 in each minibatch of `size` rows; the last one may be smaller."""
+    whole = len(advantage) - len(advantage) % size
+    parts = [advantage[:whole].view(-1, size), advantage[whole:].view(1, -1)]
+    for position, part in enumerate(parts):
+        if len(part) and part.shape[1] > 1:  # the deviation of one sample is not a number
+            spread = part.std(1, keepdim=True) + ADVANTAGE_EPSILON
+            parts[position] = (part - part.mean(1, keepdim=True)) / spread
+    return torch.cat([part.flatten() for part in parts])
+
+
+def _rollout_roles(
+    rollout: Rollout, value: Array, last_value: Array, final_value: Array, advantage: Array
+) -> dict[str, Array]:
+    return {
+        "reward": rollout.reward,
+        "reward_scale": np.array(rollout.reward_scale),
+        "terminated": rollout.terminated,
+        "truncated": rollout.truncated,
+        "valid": rollout.valid,
+        "value": value,
+        "last_value": last_value,
+        "final_value": final_value,
+        "old_log_prob": rollout.log_prob,
+        "advantage": advantage,
+        "target": advantage + value,
+    }

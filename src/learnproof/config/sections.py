@@ -1,0 +1,156 @@
+"""The sections of a run's settings that every algorithm shares."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class EnvSettings(Section):
+    """What there is to learn."""
+
+    id: str = ""
+    """Gymnasium id, e.g. CartPole-v1 or learnproof/TaskAllocation-v1."""
+    kwargs: dict[str, int | float | str | bool] = {}
+    """Arguments for the environment, as pairs: --env.kwargs n_agents 3."""
+    n_envs: int = Field(4, ge=1, le=65_536)
+    """Instances stepped side by side."""
+    vectorization: Literal["auto", "native", "sync", "async"] = "auto"
+    """How instances are stepped: auto = one native batch for shipped environments, else one after the other."""
+    cast_observations: bool = False
+    """Accept observations of another dtype than the space declares, and convert them."""
+    normalize_observations: bool = False
+    """Subtract the running mean and divide by the running deviation; saved with the policy."""
+    normalize_rewards: bool = False
+    """Divide rewards by the running deviation of the discounted return."""
+
+
+class PolicySettings(Section):
+    """The networks."""
+
+    hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field((256, 256, 128), max_length=32)
+    """Widths of the hidden layers, of the policy and of the value network alike."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """Nonlinearity between layers."""
+    shared_trunk: bool = False
+    """One trunk for policy and value instead of two."""
+    layer_norm: bool = False
+    """Layer normalisation before each nonlinearity."""
+    box_head: Literal["auto", "gaussian", "beta", "bernoulli"] = "auto"
+    """Distribution over a Box of actions. auto = what the environment says fits it, else gaussian."""
+    log_std_init: float = Field(0.0, ge=-5, le=2)
+    """Starting log standard deviation of the gaussian head."""
+
+
+class ScheduleSettings(Section):
+    """How the learning rate changes over the run."""
+
+    kind: Literal["constant", "linear", "cosine", "plateau"] = "linear"
+    """constant, linear or cosine decay over the step budget, or plateau: cut when evaluations stop improving."""
+    final_fraction: float = Field(0.1, ge=0, le=1)
+    """What is left of the learning rate at the end (linear, cosine) or at the least (plateau)."""
+    warmup_fraction: float = Field(0.0, ge=0, lt=1)
+    """Share of the budget over which the learning rate first rises from 0."""
+    plateau_patience: int = Field(5, ge=1)
+    """Evaluations without improvement before a cut (plateau)."""
+    plateau_factor: float = Field(0.5, gt=0, lt=1)
+    """Factor of one cut (plateau)."""
+
+
+class OptimizerSettings(Section):
+    """How gradients become steps."""
+
+    kind: Literal["adam", "adamw", "muon"] = "adam"
+    """muon = orthogonalised momentum for the matrices of hidden layers, Adam for the rest."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Weights shrink by this share of the learning rate at each step (adamw, muon)."""
+    grokfast: float = Field(0.0, ge=0)
+    """Gradients are amplified by this much of their slow part (Grokfast); 0 = off, its authors use 2."""
+    grokfast_alpha: float = Field(0.98, gt=0, lt=1)
+    """How slow the slow part is."""
+
+
+class EvaluationSettings(Section):
+    """Measuring the policy on seeds of its own while training runs."""
+
+    every_steps: int = Field(10_000, ge=0)
+    """Steps between evaluations (SB3's eval_freq); 0 = none before the end."""
+    episodes: int = Field(10, ge=1)
+    """Episodes of one evaluation."""
+    mode: Literal["deterministic", "sampled"] = "deterministic"
+    """Which of the two measured modes chooses the best model, stops the run, and is proven."""
+    max_episode_steps: int = Field(100_000, ge=1)
+    """An evaluation episode that has not ended by then is an error."""
+
+
+class StoppingSettings(Section):
+    """When to stop before the step budget is spent."""
+
+    plateau_patience: int = Field(10, ge=0)
+    """Stop after this many evaluations without improvement; 0 = never."""
+    plateau_min_improvement: float = Field(0.001, ge=0)
+    """What counts as an improvement of the evaluation score."""
+    target: float | None = None
+    """Stop when an evaluation reaches this score; None = never."""
+    decline_patience: int = Field(5, ge=0)
+    """Stop after this many evaluations in a row that have lost decline_fraction of what was gained; 0 = never."""
+    decline_fraction: float = Field(0.5, gt=0, le=1)
+    """Share of the gain (best minus first evaluation) whose loss counts as decline."""
+
+
+class CheckpointSettings(Section):
+    """What is kept to go on from."""
+
+    every_steps: int = Field(10_000, ge=1)
+    """Steps between checkpoints."""
+    keep: int = Field(5, ge=1)
+    """Newest checkpoints kept."""
+    mirror: str | None = None
+    """A second place for each checkpoint: a folder or any fsspec URL (needs the extra 'mirror')."""
+
+    @field_validator("mirror")
+    @classmethod
+    def _no_password(cls, value: str | None) -> str | None:
+        if value is not None and re.search(r"://[^/]*:[^/]*@", value):
+            raise ValueError(
+                "a password in the URL would stand in config.toml: give it through the environment instead"
+            )
+        return value
+
+
+class EvidenceSettings(Section):
+    """What is written down of the training, for the verdict."""
+
+    enabled: bool = True
+    """Record evidence. Without it no run can be proven."""
+    keep: Literal["samples", "statistics"] = "samples"
+    """samples = also keep inspected batches (they may hold your data); statistics = numbers only."""
+    max_inspections: int = Field(48, ge=0, le=10_000)
+    """Iterations inspected in a run, at most."""
+    updates_per_inspection: int = Field(2, ge=1, le=1_000)
+    """Gradient steps looked at in an inspected iteration."""
+    max_megabytes: float = Field(64.0, gt=0)
+    """Inspected batches kept, at most."""
+    check_every_episodes: int = Field(10, ge=1)
+    """Finished episodes between two looks at the five classic checks."""
+
+
+class ProofSettings(Section):
+    """How the verdict is reached."""
+
+    episodes: int = Field(100, ge=10)
+    """Fresh seeds on which trained, initial and random policy are compared."""
+    error_rate: float = Field(0.05, gt=0, lt=0.5)
+    """Chance of calling a run proven whose policy is not better."""
+    accusation_rate: float = Field(0.001, gt=0, lt=0.5)
+    """Chance of calling a healthy run broken, over all checks together."""
+    profile: Literal["default", "classic"] = "default"
+    """default = statistics; classic = the five fixed rules of the first system decide."""
+    waive: dict[str, str] = {}
+    """Findings that are meant, as pairs of check and reason."""
