@@ -2,6 +2,9 @@
 
 import signal
 
+import pytest
+from toy_environments import Corridor
+
 import learnproof
 from crashes import digests
 from learnproof.training.api import RunFolder
@@ -69,3 +72,30 @@ def test_going_back_to_an_earlier_checkpoint_gives_the_same_end(tmp_path):
     earlier = RunFolder.open(tmp_path / "back").checkpoints().steps()[0]
     learnproof.resume(tmp_path / "back", step=earlier, display=Display())
     assert digests(tmp_path / "back") == digests(tmp_path / "calm")
+
+
+OTHERS = {
+    "dqn": {"dqn.prioritised": True, "dqn.n_step": 3, "dqn.duelling": True, "dqn.learning_starts": 200},
+    "sac": {"sac.learning_starts": 200, "sac.minibatch_size": 32, "sac.train_every": 4},
+    "reinforce": {"reinforce.n_steps": 32, "reinforce.kl_coefficient": 0.01},
+}
+
+
+@pytest.mark.parametrize("algorithm", sorted(OTHERS))
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_every_algorithm_goes_on_in_the_same_bytes_its_memory_included(tmp_path, algorithm, optimizer):
+    shared = {name: value for name, value in SMALL.items() if not name.startswith(("ppo", "env"))}
+    settings = {**shared, **OTHERS[algorithm], "algorithm": algorithm, "env.normalize_observations": True}
+    settings |= {"env.normalize_rewards": True, "optimizer.kind": optimizer, "optimizer.grokfast": 0.5}
+    settings |= {"policy.hidden": (16, 16), "evaluation.max_episode_steps": 100}
+
+    def world():
+        return {"env": Corridor(4), "evaluation_env": Corridor(2)}
+
+    learnproof.train(**world(), out=tmp_path / "calm", display=Display(), **settings)
+    result = learnproof.train(**world(), out=tmp_path / "hunted", display=Display(300), **settings)
+    for step in (900, 1400, None):
+        assert result.verdict is None
+        result = learnproof.resume(tmp_path / "hunted", **world(), display=Display(step))
+    assert result.verdict is not None
+    assert digests(tmp_path / "hunted") == digests(tmp_path / "calm")

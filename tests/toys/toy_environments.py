@@ -136,3 +136,42 @@ def register_toys() -> None:
     for name, kind in (("Clock", Clock), ("Faulty", Faulty), ("Lever", Lever), ("Pantry", Pantry)):
         if f"toy/{name}-v0" not in gym.registry:
             gym.register(f"toy/{name}-v0", kind)
+
+
+class Corridor(gym.vector.VectorEnv):
+    """N walkers on nine cells; the right end pays 1, every step costs a little, 30 steps are the limit. It can be saved."""
+
+    def __init__(self, num_envs):
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+        self.single_observation_space = gym.spaces.Box(-1, 1, (9,), np.float32)
+        self.single_action_space = gym.spaces.Discrete(2)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, num_envs)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, num_envs)
+        self.at, self.age = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+
+    def reset(self, *, seed=None, options=None):
+        self.at[:], self.age[:] = 0, 0
+        return self.seen(), {}
+
+    def seen(self):
+        return np.eye(9, dtype=np.float32)[self.at]
+
+    def step(self, action):
+        self.at = np.clip(self.at + np.where(action == 1, 1, -1), 0, 8)
+        self.age += 1
+        terminated = self.at == 8
+        truncated = (self.age >= 30) & ~terminated
+        reward = np.where(terminated, 1.0, -0.01)
+        infos = {}
+        ended = terminated | truncated
+        if ended.any():
+            infos = {"final_obs": self.seen(), "_final_obs": ended, "final_info": {}}
+            self.at[ended], self.age[ended] = 0, 0
+        return self.seen(), reward, terminated, truncated, infos
+
+    def snapshot(self):
+        return {"at": self.at.copy(), "age": self.age.copy()}
+
+    def restore(self, arrays):
+        self.at, self.age = arrays["at"].copy(), arrays["age"].copy()

@@ -238,13 +238,9 @@ class SAC(OffPolicyLearner):
             rows, action = self._critic_rows(batch)
             after = self.critics.first(rows)
             after = after.squeeze(1) if action is None else after.gather(1, action).squeeze(1)
-        noise = None
-        if not self.critics.discrete:
-            looking = np.random.default_rng(self.optimizer_steps)
-            noise = self._tensor(looking.standard_normal((len(target), self.head.n_actions), dtype=np.float32))
-        before = self._judged(batch, noise)
+        wanted = self._objective_gradients(batch)
         log_prob, policy_loss = self.actor_step(batch, alpha)
-        climbed = self._judged(batch, noise)
+        got = self.actor_stepper.flat.gradient / self.actor_stepper.scale
         self.temperature_step(log_prob)
         self.move_target()
         roles |= {
@@ -255,10 +251,7 @@ class SAC(OffPolicyLearner):
             "temperature": value.new_tensor([alpha, self.alpha()]),
             "target_entropy": value.new_tensor([self.target_entropy]),
             "policy_log_prob": log_prob,
-            "worth_before": before[0],
-            "entropy_before": before[1],
-            "worth_after": climbed[0],
-            "entropy_after": climbed[1],
+            "actor_pull": _explained(got, *wanted),
             "target_moved": self.target.moved_since(lagging, self.critic_stepper.steps),
         }
         return Step(value, target, critic_loss, -log_prob.mean(), norm, policy_loss), roles
@@ -277,16 +270,24 @@ class SAC(OffPolicyLearner):
         restore_generator(self.reparameterisation, state)
         return {"next_value": first, "next_value_second": second, "next_log_prob": log_prob}
 
-    def _judged(self, batch: TensorBatch, noise: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What the critics expect of the policy at each row, and its entropy there."""
-        with torch.no_grad():
-            if noise is None:
-                log_prob = torch.log_softmax(self.network.policy_params(batch.observation), dim=1)
-                chance = log_prob.exp()
-                return (chance * torch.min(*self.critics(batch.observation))).sum(1), -(chance * log_prob).sum(1)
-            drawn = self.draw_actions(batch.observation, noise=noise)
-            worth = torch.min(*self.critics(torch.cat([batch.observation, drawn.unit], 1))).squeeze(1)
-            return worth, -drawn.log_prob
+    def _objective_gradients(self, batch: TensorBatch) -> tuple[Tensor, Tensor]:
+        """By autograd, the gradients of the critics' value and of the entropy of the policy, with the noise that comes next."""
+        state = generator_state(self.reparameterisation)
+        if self.critics.discrete:
+            log_prob = torch.log_softmax(self.network.policy_params(batch.observation), dim=1)
+            chance = log_prob.exp()
+            worth = (chance * torch.min(*self.critics(batch.observation)).detach()).sum(1).mean()
+            entropy = -(chance * log_prob).sum(1).mean()
+        else:
+            drawn = self.draw_actions(batch.observation)
+            worth = torch.min(*self.critics(torch.cat([batch.observation, drawn.unit], 1))).mean()
+            entropy = -drawn.log_prob.mean()
+        restore_generator(self.reparameterisation, state)
+        parameters = list(self.network.parameters())
+        return tuple(  # type: ignore[return-value]
+            torch.cat([g.flatten() for g in torch.autograd.grad(of, parameters, retain_graph=True)])
+            for of in (worth, entropy)
+        )
 
     # ------------------------------------------------------------------ over a kill
 
@@ -311,3 +312,12 @@ def squashed_derivative(drawn: Drawn, to_unit: Tensor, to_log_prob: float, head:
     free = (raw > LOG_STD_LOWEST) & (raw < LOG_STD_HIGHEST)
     deviation = raw.clamp(LOG_STD_LOWEST, LOG_STD_HIGHEST).exp()
     return torch.cat([to_u, (to_u * drawn.noise * deviation - to_log_prob) * free], 1)
+
+
+def _explained(got: Tensor, of_value: Tensor, of_entropy: Tensor) -> Tensor:
+    """[a, b, rest]: the gradient that came is a * (that of the value) + b * (that of the entropy) + a rest, as a share of it."""
+    with torch.no_grad():
+        both = torch.stack([of_value, of_entropy], dim=1).double()
+        fitted = torch.linalg.lstsq(both, got.double().unsqueeze(1), driver="gelsd").solution
+        rest = (got.double() - (both @ fitted).squeeze(1)).norm() / got.double().norm().clamp_min(1e-30)
+        return torch.cat([fitted.flatten(), rest.unsqueeze(0)]).float()
