@@ -31,8 +31,8 @@ ROWS = HERE / "results" / "sabotage.jsonl"
 class NoStep(PPO):
     """Everything but the one line that changes the weights."""
 
-    def optimizer_step(self) -> None:
-        pass
+    def optimizer_step(self) -> float:
+        return float(self.flat.gradient.norm())
 
 
 class ShuffledAdvantages(PPO):

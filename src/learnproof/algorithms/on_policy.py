@@ -57,9 +57,11 @@ class Experience:
 
 @dataclass(frozen=True)
 class Step:
-    """One gradient step: what the network said before it, and the gradient's norm before clipping."""
+    """One gradient step: what the network said before it, the derivative with respect to that, and the gradient's norm
+    before clipping."""
 
     said: Said
+    derivative: Said
     norm: float
 
 
@@ -160,7 +162,7 @@ class OnPolicyLearner(ABC):
         said = Said(log_prob.detach(), entropy.detach(), outputs.value)
         wanted = self.derivative(said, batch)
         self.network.backward(outputs, log_prob, entropy, *wanted)
-        return Step(said, self.optimizer_step())
+        return Step(said, wanted, self.optimizer_step())
 
     def optimizer_step(self) -> float:
         return self.stepper.step(self.learning_rate)
@@ -237,6 +239,7 @@ class OnPolicyLearner(ABC):
             "target": batch.target,
             "old_log_prob": batch.old_log_prob,
             "log_prob_before": step.said.log_prob,
+            "log_prob_gradient": step.derivative.log_prob,
             "log_prob_after": log_prob_after,
             "value_before": step.said.value,
             "value_after": value_after,

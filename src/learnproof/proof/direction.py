@@ -40,6 +40,10 @@ MIN_STEPS = 3
 """Inspected gradient steps below which the question is not asked."""
 STRETCH_STEPS = 40
 """Gradient steps from the start of one stretch to the next: four times the memory of the usual momentum of 0.9."""
+ONE_STEP_STRETCH = 10
+"""The same where every rollout gets one gradient step: each has experience of its own, and only the momentum ties them."""
+REVERSED_BELOW = -0.1
+"""Agreement of a loss's derivative with the advantages; in health it is near 1, whatever clipping leaves away."""
 MIN_STILL = 3
 """Iterations without any movement before that is a defect; the first of a warm-up stands still in health."""
 
@@ -70,11 +74,11 @@ class Direction:
     """The agreement's size; negative only where the stretch went wrong in every sense, 0 where it stood still."""
 
 
-def by_stretch(motions: list[Motion], starts: Mapping[int, int]) -> list[Direction]:
+def by_stretch(motions: list[Motion], starts: Mapping[int, int], steps: int = STRETCH_STEPS) -> list[Direction]:
     """`starts` = gradient steps before each inspected update."""
     stretches: list[list[int]] = []
     for update in sorted({motion.update for motion in motions}):
-        if not stretches or starts[update] - starts[stretches[-1][0]] >= STRETCH_STEPS:
+        if not stretches or starts[update] - starts[stretches[-1][0]] >= steps:
             stretches.append([])
         stretches[-1].append(update)
     directions = []
@@ -88,6 +92,13 @@ def by_stretch(motions: list[Motion], starts: Mapping[int, int]) -> list[Directi
             bet = -abs(size) if wrong_in_every_sense(stronger) else abs(size)
         directions.append(Direction(updates[0], size, bet))
     return directions
+
+
+def _stretch_steps(evidence: Evidence) -> int:
+    updates = evidence.updates
+    from_rollouts = any(event.kind == "rollout" for event in evidence.inspections)
+    one_each = bool(updates) and updates[-1].optimizer_steps <= len(updates)
+    return ONE_STEP_STRETCH if from_rollouts and one_each else STRETCH_STEPS
 
 
 def starts_of(evidence: Evidence) -> dict[int, int]:
@@ -127,7 +138,7 @@ class DirectionCheck(Check):
                 if motion is not None:
                     motions.append(motion)
         motions = [m for m in motions if m.recomputed] or motions
-        directions = by_stretch(motions, starts_of(evidence))
+        directions = by_stretch(motions, starts_of(evidence), _stretch_steps(evidence))
         steps = [m for m in motions if not m.whole_iteration]
         agreements = [d.agreement for d in directions]
         p_pass = sign_flip_test(agreements, generator(evidence.run.seed, "proof", self.name))
@@ -227,6 +238,24 @@ class PolicyDirection(DirectionCheck):
     wrong_cause = "The sign of the policy loss or of the advantages is reversed."
     wrong_advice = "The loss to minimise is -(advantage * log_prob), or -min(ratio * A, clipped * A): check its minus."
 
+    def judge(self, evidence: Evidence, alpha: float) -> Finding:
+        """Where the loss's own derivative is known, a reversed sign needs no statistics."""
+        known = oracles(evidence)
+        told = (_pulled(sample, known.get(sample.event.update)) for sample in evidence.samples("gradient_step"))
+        pulls = [pull for pull in told if pull is not None]
+        if len(pulls) < MIN_STEPS or max(pulls) > REVERSED_BELOW:
+            return super().judge(evidence, alpha)
+        return self.finding(
+            "fail",
+            f"On all {len(pulls)} inspected steps the loss pulls the policy away from the actions with positive advantage (mean "
+            f"agreement of its derivative with the recomputed advantages {np.mean(pulls):+.2f}).",
+            {"gradient_steps": len(pulls), "mean_agreement_of_the_derivative": float(np.mean(pulls))},
+            where="policy loss",
+            cause=self.wrong_cause,
+            advice=self.wrong_advice,
+            p_value=0.0,
+        )
+
     def motion(self, sample: Sample, oracle: Oracle | None, constants: dict[str, Any]) -> Motion | None:
         advantage, rows = _by_row(sample, oracle, "advantage")
         before_role = "log_prob_before" if "log_prob_before" in sample else "old_log_prob"
@@ -287,6 +316,17 @@ class ValueDirection(DirectionCheck):
             could_move=error_before > 0 and constants.get("value_coefficient") != 0,
             recomputed=oracle is not None,
         )
+
+
+def _pulled(sample: Sample, oracle: Oracle | None) -> float | None:
+    """How the loss's derivative agrees with the recomputed advantages, or with those less their mean: the larger one."""
+    if oracle is None or "log_prob_gradient" not in sample:
+        return None
+    advantage, rows = _by_row(sample, oracle, "advantage")
+    if advantage is None or rows.sum() < 2:
+        return None
+    pull, wanted = -column(sample, "log_prob_gradient")[rows], advantage[rows]
+    return max(cosine(pull, wanted), cosine(pull, wanted - wanted.mean()))
 
 
 def _pull(advantage: Array, before: Array, old: Array, whole: bool, constants: dict[str, Any]) -> Array:

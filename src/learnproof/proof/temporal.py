@@ -33,6 +33,8 @@ RELATIVE_TOLERANCE = 1e-4
 """Of the largest number in a target: float32 sums of a few terms, on networks asked twice."""
 PULL_TOLERANCE = 0.01
 """Share of the actor's gradient that value and entropy may leave unexplained: float32 rounding of long sums."""
+SAME_CRITIC = 1e-4
+"""Difference of two critics, as a share of their values, that rounding alone makes of two equal ones."""
 LAG_TOLERANCE = 1e-3
 """How far from its place the slower network may be, as a share of the way it had to go: float32 rounding."""
 
@@ -298,19 +300,21 @@ class CriticsApart(Check):
     min_samples = MIN_STEPS
 
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
-        gaps = [
-            float(np.abs(sample["value_before"] - sample["value_second"]).max())
+        pairs = [
+            (sample["value_before"], sample["value_second"])
             for sample in evidence.samples("gradient_step")
             if "value_second" in sample
         ]
-        figures = {"gradient_steps": len(gaps), "largest_difference": max(gaps)}
-        if max(gaps) > 0:
+        gaps = [float(np.abs(first - second).max()) for first, second in pairs]
+        shares = [gap / max(float(np.abs(first).max()), 1e-12) for gap, (first, _) in zip(gaps, pairs, strict=True)]
+        figures = {"gradient_steps": len(gaps), "largest_difference": max(gaps), "as_share_of_values": max(shares)}
+        if max(shares) > SAME_CRITIC:
             return self.finding(
                 "pass", f"On {len(gaps)} inspected steps the critics differ by up to {max(gaps):.3g}.", figures
             )
         return self.finding(
             "fail",
-            f"On all {len(gaps)} inspected steps both critics say exactly the same, so that the smaller of the two is no safeguard.",
+            f"On all {len(gaps)} inspected steps both critics say the same (to {max(shares):.1g} of their values), so that the smaller of the two is no safeguard.",
             figures,
             where="critics",
             cause="They share their weights, or started equal and were trained on the same loss.",

@@ -17,6 +17,8 @@ from ..evidence import Inspection, Recorder
 Array = np.ndarray[Any, Any]
 FIRST = 8
 FEWEST = 24
+FEWEST_OF_ONE_STEP = 48
+"""Where an iteration is one gradient step, it tells less."""
 ONE_IN = 48
 ROWS_LOOKED_AT_AGAIN = 512
 ROLLOUT_ROWS_KEPT = 65_536
@@ -26,7 +28,8 @@ class InspectionPlan:
     def __init__(self, settings: Settings) -> None:
         e = settings.evidence
         iterations, gradient_steps = _size(settings)
-        affordable = max(FEWEST, gradient_steps // (e.updates_per_inspection * ONE_IN))
+        fewest = FEWEST if gradient_steps > iterations else FEWEST_OF_ONE_STEP
+        affordable = max(fewest, gradient_steps // (e.updates_per_inspection * ONE_IN))
         count = min(e.max_inspections, affordable, iterations)
         first = min(FIRST, count)
         spaced = np.linspace(first, iterations - 1, count - first).round().astype(int)
