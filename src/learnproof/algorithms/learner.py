@@ -107,10 +107,8 @@ class UpdateReport:
 class Learner(Protocol):
     actor: NetworkActor
 
-    @property
-    def optimizer_steps(self) -> int:
-        """Gradient steps taken so far."""
-        ...
+    optimizer_steps: int
+    """Gradient steps taken so far."""
 
     def learn(self, pieces: Iterator[Rollout], learning_rate: float, inspect: Inspect) -> UpdateReport | None:
         """One iteration; None where it only gathered experience and took no gradient step."""

@@ -88,10 +88,7 @@ class OnPolicyLearner(ABC):
         self.flat = self.stepper.flat
         self.shuffler = generator(seed, "minibatches")
         self.learning_rate = settings.learning_rate
-
-    @property
-    def optimizer_steps(self) -> int:
-        return self.stepper.steps
+        self.optimizer_steps = 0
 
     @abstractmethod
     def derivative(self, said: Said, batch: Experience) -> Said:
@@ -162,7 +159,9 @@ class OnPolicyLearner(ABC):
         said = Said(log_prob.detach(), entropy.detach(), outputs.value)
         wanted = self.derivative(said, batch)
         self.network.backward(outputs, log_prob, entropy, *wanted)
-        return Step(said, wanted, self.optimizer_step())
+        norm = self.optimizer_step()
+        self.optimizer_steps += 1
+        return Step(said, wanted, norm)
 
     def optimizer_step(self) -> float:
         return self.stepper.step(self.learning_rate)
@@ -283,13 +282,13 @@ class OnPolicyLearner(ABC):
         return self.stepper.sizes()
 
     def state(self) -> dict[str, Any]:
-        return {"optimizer_steps": self.stepper.steps, "shuffler": generator_state(self.shuffler)}
+        return {"optimizer_steps": self.optimizer_steps, "shuffler": generator_state(self.shuffler)}
 
     def tensors(self) -> dict[str, dict[str, Array]]:
         return {"weights": self.stepper.weight_tensors(), "optimizer": self.stepper.optimizer_tensors()}
 
     def load(self, state: dict[str, Any], tensors: dict[str, dict[str, Array]]) -> None:
-        self.stepper.steps = int(state["optimizer_steps"])
+        self.optimizer_steps = self.stepper.steps = int(state["optimizer_steps"])
         restore_generator(self.shuffler, state["shuffler"])
         self.stepper.load(tensors["weights"], tensors["optimizer"])
 
