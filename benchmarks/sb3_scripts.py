@@ -1,0 +1,120 @@
+"""Unmodified Stable-Baselines3 scripts under `learnproof watch`: proven when trained long enough, unproven when stopped at once.
+
+    python benchmarks/sb3_scripts.py [--seeds 5] [--only ppo a2c dqn sac td3] [--jobs 2] [--show]
+
+Never `broken`. One row per run is kept in benchmarks/results/sb3_scripts.jsonl; an interrupted benchmark goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROWS = HERE / "results" / "sb3_scripts.jsonl"
+ZOO_DQN = (
+    "learning_rate=2.3e-3, batch_size=64, buffer_size=100_000, learning_starts=1000, target_update_interval=10, train_freq=256, "
+    "gradient_steps=128, exploration_fraction=0.16, exploration_final_eps=0.04, policy_kwargs=dict(net_arch=[256, 256])"
+)
+"""SB3's defaults for DQN are Atari's and learn nothing here in this time; these are its zoo's for CartPole."""
+SCRIPTS: dict[str, tuple[str, str, str, int, int]] = {
+    "ppo": ("PPO", "CartPole-v1", "", 30_000, 2_048),
+    "a2c": ("A2C", "CartPole-v1", "", 40_000, 500),
+    "dqn": ("DQN", "CartPole-v1", ZOO_DQN, 50_000, 1_500),
+    "sac": ("SAC", "Pendulum-v1", "learning_rate=1e-3", 8_000, 400),
+    "td3": ("TD3", "Pendulum-v1", "learning_rate=1e-3", 10_000, 400),
+}
+"""Class, environment, further arguments, steps that are enough, steps after which it is stopped at once."""
+
+
+def text_of(name: str, steps: int, seed: int) -> str:
+    kind, env, extra, *_ = SCRIPTS[name]
+    arguments = f'"MlpPolicy", "{env}", seed={seed}, device="cpu"' + (f", {extra}" if extra else "")
+    return f"from stable_baselines3 import {kind}\n\nmodel = {kind}({arguments})\nmodel.learn({steps})\n"
+
+
+def measure(run: tuple[str, str, int]) -> dict[str, Any]:
+    name, length, seed = run
+    steps = SCRIPTS[name][3 if length == "long" else 4]
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "script.py"
+        script.write_text(text_of(name, steps, seed))
+        watch = [sys.executable, "-m", "learnproof", "watch", "--quiet", "--no-report", "--out", f"{folder}/run", "--"]
+        done = subprocess.run(
+            [*watch, sys.executable, str(script)],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        place = Path(folder) / "run" / "verdict.json"
+        if not place.exists():
+            raise SystemExit(f"{run} has no verdict:\n{done.stderr[-2000:]}")
+        verdict = json.loads(place.read_text())
+    failed = [finding["check"] for finding in verdict["findings"] if finding["status"] == "fail"]
+    return {
+        "algorithm": name,
+        "length": length,
+        "seed": seed,
+        "steps": steps,
+        "verdict": verdict["verdict"],
+        "failed": failed,
+        "missing": [sentence[:200] for sentence in verdict["missing"][:2]],
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", nargs="*", choices=tuple(SCRIPTS), default=tuple(SCRIPTS))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--show", action="store_true", help="only print what is known")
+    options = parser.parse_args()
+    ROWS.parent.mkdir(exist_ok=True)
+    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    known = {(row["algorithm"], row["length"], row["seed"]) for row in rows}
+    wanted = [
+        (name, length, seed)
+        for seed in range(options.seeds)
+        for name in options.only
+        for length in ("short", "long")
+        if (name, length, seed) not in known
+    ]
+    if not options.show:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for position, row in enumerate(pool.map(measure, wanted)):
+                rows.append(row)
+                with open(ROWS, "a") as file:
+                    file.write(json.dumps(row) + "\n")
+                told = f"{row['algorithm']} {row['length']} seed {row['seed']}: {row['verdict']} {row['failed']}"
+                print(f"{position + 1}/{len(wanted)} {told} {row['seconds']} s", flush=True)
+    return 0 if summarise(rows) else 1
+
+
+def summarise(rows: list[dict[str, Any]]) -> bool:
+    met = True
+    for name in SCRIPTS:
+        for length, right in (("long", "proven"), ("short", "unproven")):
+            mine = [row for row in rows if row["algorithm"] == name and row["length"] == length]
+            if mine:
+                as_it_should = [row for row in mine if row["verdict"] == right]
+                met = met and len(as_it_should) == len(mine)
+                print(f"{name:4s} {length:5s} {mine[0]['steps']:6d} steps: {right} {len(as_it_should)} of {len(mine)}")
+                for row in mine:
+                    if row["verdict"] != right:
+                        print(f"    seed {row['seed']}: {row['verdict']} {row['failed']} {row['missing'][:1]}")
+    return met
+
+
+if __name__ == "__main__":
+    sys.exit(main())
