@@ -43,6 +43,14 @@ def missing_quorum(evidence: Evidence, findings: Sequence[Finding]) -> list[str]
 
 def _questions(evidence: Evidence, by_name: Mapping[str, Finding]) -> list[tuple[str, ...]]:
     """One of each tuple must have passed."""
+    questions = _by_kind(evidence, by_name)
+    looks = by_name.get("policy_looks")
+    if looks is not None and looks.status == "undecided" and "observations_lost" in looks.figures:
+        questions.append(("policy_looks",))
+    return questions
+
+
+def _by_kind(evidence: Evidence, by_name: Mapping[str, Finding]) -> list[tuple[str, ...]]:
     if not evidence.of_watcher:
         temporal: list[tuple[str, ...]] = [("value_direction",), ("targets_recomputed",), ("target_network_follows",)]
         match evidence.run.algorithm:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from .bootstrap import NO_CREDIT, bootstraps
 
 MIN_ROWS = 16
 SAME = 1e-7
+TOLD_APART = 0.7
+"""Different answers over different observations; 1 in health, since no two observations give the same floats by chance."""
+Array = np.ndarray[Any, Any]
 
 
 class PolicyLooks(SeenCheck):
@@ -42,6 +46,18 @@ class PolicyLooks(SeenCheck):
                 where=some(blind),
                 cause="Its input is constant, multiplied away or dead (a ReLU that never fires, an observation scaled to 0).",
                 advice="Feed it two different observations and follow where their difference is lost.",
+            )
+        told_apart = observations_told_apart(seen)
+        if told_apart is not None:
+            figures["told_apart"] = told_apart
+        if told_apart is not None and told_apart < TOLD_APART:
+            return self.finding(
+                "undecided",
+                f"The network that acts gives only {told_apart:.0%} as many different answers as there are different observations, in "
+                "the best rollout looked at: the rest of what the environment shows is lost before it gets there.",
+                {**figures, "observations_lost": 1 - told_apart},
+                advice="Look at what the network is given: whole-number division, a cast to int or a crop may drop what matters. If what "
+                "is dropped does not matter, this is no defect; it only keeps the run from being proven.",
             )
         alike = _same_answers(seen)
         if alike:
@@ -75,6 +91,67 @@ def _answers(seen: Seen) -> dict[str, list[float]]:
                 float(numbers.std(axis=0).max() / max(float(np.abs(numbers).max()), 1e-12))
             )
     return found
+
+
+def observations_told_apart(seen: Seen) -> float | None:
+    """Different answers over different observations, of the network that chose the actions, in the rollout where that is most; None
+    where too few were seen. One rollout suffices: later on, answers may be alike because they are sure."""
+    answers: dict[int, list[tuple[Array, Array]]] = defaultdict(list)
+    shown: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+    for sample in seen.evidence.samples("calls"):
+        answers[sample.event.update] += _timed(sample.arrays, "m", len(sample.event.modules))
+    for sample in seen.evidence.samples("transitions"):
+        shown[sample.event.update] |= _shown(sample.arrays, "")
+    for loss in seen.training_losses:
+        answers[loss.cycle] += _timed(loss.arrays, "c", len(loss.event.calls))
+        shown[loss.cycle] |= _shown(loss.arrays, "t.")
+    told = [_told_apart(shown[cycle], *each) for cycle, calls in answers.items() for each in calls]
+    shares = [share for share in told if share is not None]
+    return max(shares) if len(shares) >= ENOUGH else None
+
+
+def _shown(arrays: Mapping[str, Array], prefix: str) -> dict[tuple[int, int], int]:
+    """(environment steps before, row of the acting call) -> the observation that was acted on; several environments of one copy
+    each are stepped one after the other, each step counted."""
+    columns = [arrays.get(prefix + name) for name in ("time", "stream", "copy", "observation", "resets")]
+    if any(column is None for column in columns):
+        return {}
+    rows = list(zip(*(column.tolist() for column in columns if column is not None), strict=True))
+    streams = len({stream for _, stream, *_ in rows}) if all(copy == 0 for _, _, copy, *_ in rows) else 1
+    return {
+        (int(time) - 1 - behind, int(copy) + behind): int(identity)
+        for time, _, copy, identity, resets in rows
+        if not resets
+        for behind in range(streams)
+    }
+
+
+def _timed(arrays: Mapping[str, Array], letter: str, count: int) -> list[tuple[Array, Array]]:
+    """(time, answer) of calls that gave several numbers for each of their rows."""
+    found = []
+    for position in range(count):
+        time, output = (arrays.get(f"{letter}{position}.{what}") for what in ("time", "output"))
+        if (
+            time is not None
+            and output is not None
+            and output.ndim >= 2
+            and output.shape[-1] >= 2
+            and len(time) == len(output)
+        ):
+            found.append((time, output))
+    return found
+
+
+def _told_apart(shown: dict[tuple[int, int], int], time: Array, output: Array) -> float | None:
+    behind: Counter[int] = Counter()
+    observations, answers = set(), set()
+    for moment, answer in zip(time.tolist(), output, strict=True):
+        identity = shown.get((int(moment), behind[moment]))
+        behind[moment] += 1
+        if identity is not None:
+            observations.add(identity)
+            answers.add(answer.tobytes())
+    return len(answers) / len(observations) if len(observations) >= MIN_ROWS else None
 
 
 def _same_answers(seen: Seen) -> int:

@@ -24,6 +24,8 @@ from .base import ENOUGH, SeenCheck, common_module, some
 MIN_STEPS = 8
 """Measured steps on all of which something must be missing before it is called missing."""
 NEARLY_ALL = 0.9
+BOTH_WAYS = 5
+"""Steps with, and steps without another loss before them, that must go together with gradients left over or not."""
 CLEARED_IN_VAIN = 8
 """Calls of zero_grad without a step from which nobody accumulates any more."""
 FOLLOWS = ("target", "tgt", "ema", "ref", "old", "frozen", "avg", "slow")
@@ -319,7 +321,7 @@ class GradientsCleared(SeenCheck):
             for index, found in by_optimizer.items()
             if (left := [span for span in found if span[0].event.gradient_before > 0])
             and len(found) >= MIN_STEPS
-            and len(left) >= NEARLY_ALL * len(found)
+            and (len(left) >= NEARLY_ALL * len(found) or _left_by_others(seen, index, found))
         }
         left_over = [span for left in polluted.values() for span in left]
         several = [
@@ -361,6 +363,18 @@ class GradientsCleared(SeenCheck):
         return self.finding(
             "pass", f"On {len(spans)} steps the gradients were those of the step's own losses{accumulating}.", figures
         )
+
+
+def _left_by_others(seen: Seen, index: int, found: list[list[Loss]]) -> bool:
+    """Whether gradients are left over just where a loss of another optimizer (a delayed actor's) had come between."""
+    owned = seen.owned[index]
+    others = {loss.update for loss in seen.training_losses if loss.reach & owned and not loss.reach <= owned}
+    after_others = [span for span in found if {span[0].update, span[0].update - 1} & others]
+    left = [span for span in after_others if span[0].event.gradient_before > 0]
+    known = {id(span) for span in after_others}
+    clean = [span for span in found if id(span) not in known and span[0].event.gradient_before == 0]
+    enough = min(len(left), len(clean)) >= BOTH_WAYS and len(left) >= NEARLY_ALL * len(after_others)
+    return enough and len(left) + len(clean) >= NEARLY_ALL * len(found)
 
 
 def _before_steps(seen: Seen) -> list[list[Loss]]:
