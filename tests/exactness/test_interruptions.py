@@ -82,7 +82,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("algorithm", sorted(OTHERS))
-@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+@pytest.mark.parametrize("optimizer", ["adam", pytest.param("muon", marks=pytest.mark.thorough)])
 def test_every_algorithm_goes_on_in_the_same_bytes_its_memory_included(tmp_path, algorithm, optimizer):
     shared = {name: value for name, value in SMALL.items() if not name.startswith(("ppo", "env"))}
     settings = {**shared, **OTHERS[algorithm], "algorithm": algorithm, "env.normalize_observations": True}

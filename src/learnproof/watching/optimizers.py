@@ -177,10 +177,14 @@ class Optimizers:
         known.backwards_before = session.backwards
         known.place = calling_line(session.torch) if made else ""
         if made:
-            known.first_look = [_spaced(p, LOOKED_AT) for p in _parameters(optimizer)[:LOOKED_AT]]
+            self._look_first(known, optimizer)
         self.met_so_far += 1
         self.untold.append(known)
         return known
+
+    @reading("optimizers")
+    def _look_first(self, known: Known, optimizer: Any) -> None:
+        known.first_look = [_spaced(p, LOOKED_AT) for p in _parameters(optimizer)[:LOOKED_AT]]
 
     def tell_optimizers(self) -> None:
         """Introduce those that are new, when the first loss or step comes: by then their networks have variables."""
