@@ -27,7 +27,7 @@ lint: setup
 	$(BIN)/lint-imports
 
 fast: setup
-	$(BIN)/pytest -n 2 -m 'not slow'
+	$(BIN)/pytest -n 2 -m 'not slow and not thorough'
 
 test: lint fast
 	$(BIN)/pytest -n 2 -m 'slow and not thorough' --durations 12
