@@ -23,7 +23,15 @@ from learnproof.config import load_settings
 
 HERE = Path(__file__).parent
 ROWS = HERE / "results" / "learning.jsonl"
-BARS = {"cartpole": 475.0, "acrobot": -100.0, "pendulum": -250.0}
+BARS = {
+    "cartpole": 475.0,
+    "acrobot": -100.0,
+    "pendulum": -250.0,
+    "dqn_cartpole": 475.0,
+    "sac_pendulum": -200.0,
+    "sac_cartpole": 400.0,
+    "reinforce_cartpole": 450.0,
+}
 
 
 def measure(name: str, seed: int, steps: int | None) -> dict[str, object]:
@@ -66,14 +74,14 @@ def main() -> int:
                 with open(ROWS, "a") as file:
                     file.write(json.dumps(rows[-1]) + "\n")
     met = True
-    print(f"\n{'config':10} {'bar':>7}  deterministic by seed")
+    print(f"\n{'config':18} {'bar':>7}  deterministic by seed")
     for name in names:
         own = sorted((row for row in rows if row["config"] == name), key=lambda row: row["seed"])[: options.seeds]
         scores = [row["deterministic"] for row in own]
         reached = sum(score >= BARS[name] for score in scores)
         met &= reached == len(scores)
         shown = " ".join(f"{score:8.1f}" for score in scores)
-        print(f"{name:10} {BARS[name]:7.0f}  {shown}   {reached} of {len(scores)}", end="")
+        print(f"{name:18} {BARS[name]:7.0f}  {shown}   {reached} of {len(scores)}", end="")
         print(f"   sampled {np.mean([row['sampled'] for row in own]):.1f}", end="")
         print(f"   proven {sum(row['verdict'] == 'proven' for row in own)}", end="")
         print(f"   {np.median([row['cpu_seconds'] for row in own]):.0f} CPU-s, {own[0]['steps']} steps")
