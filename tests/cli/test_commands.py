@@ -188,7 +188,7 @@ def test_resume_of_a_finished_run_proves_it_again_and_brings_a_lost_best_policy_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)])
 def test_a_signal_leaves_a_resumable_run_and_says_the_command(tmp_path, number):
     words = [
         sys.executable,

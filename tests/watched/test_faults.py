@@ -34,7 +34,7 @@ def verdict_on(folder: Path, script: str, steps: int, *words: str) -> dict:
     return json.loads((folder / "seen" / "verdict.json").read_text())
 
 
-RELATED = {"first/ppo_pendulum", "first/a2c_functional", "first/dqn_courier"}
+RELATED = {"first/ppo_pendulum", "first/a2c_functional", "first/dqn_courier", "second/a2c_tmaze"}
 """Left to `make thorough`: others among the cases are of the same algorithm."""
 
 

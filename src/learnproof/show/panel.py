@@ -59,6 +59,10 @@ THEMES = {
 }
 
 
+FLAT = 1e-5
+"""Range of a curve, as a share of its size, below which it does not move."""
+
+
 class Panel:
     """One question, one pair of axes."""
 
@@ -104,16 +108,15 @@ class Panel:
         if not self.values:
             return self._say_nothing()
         values = np.concatenate(self.values)
-        if may_be_logarithmic and values.min() > 0 and values.max() / values.min() > 100:
-            self.axes.set_yscale("log")
-        elif may_be_logarithmic and (typical := float(np.median(np.abs(values)))) > 0:
-            if np.abs(values).max() / typical > 200:
-                self.axes.set_yscale("symlog", linthresh=typical)
-        elif np.ptp(values) <= 1e-9 * max(1e-30, float(np.abs(values).max())):
-            # A curve that does not move: without limits of our own, its rounding errors would fill the panel.
+        if np.ptp(values) <= FLAT * max(1e-30, float(np.abs(values).max())):
+            # Without limits of our own, rounding errors would fill the panel, and its labels have ten digits.
             middle = float(values.mean())
             reach = 0.1 * abs(middle) or 1.0
             self.axes.set_ylim(middle - reach, middle + reach)
+        elif may_be_logarithmic and values.min() > 0 and values.max() / values.min() > 100:
+            self.axes.set_yscale("log")
+        elif may_be_logarithmic and np.abs(values).max() > 200 * (typical := float(np.median(np.abs(values)))) > 0:
+            self.axes.set_yscale("symlog", linthresh=typical)
         if self.axes.get_yscale() != "linear":
             self.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: figure(value)))
         if self._spoilt:

@@ -64,17 +64,23 @@ class Watching:
         self.verdict = judge_watched(self.folder)
         return self.verdict
 
+    def __repr__(self) -> str:
+        place = "not begun" if self.folder is None else str(self.folder.path)
+        return f"<watched block, {place}: {'no verdict yet' if self.verdict is None else self.verdict.verdict}>"
+
     def __bool__(self) -> bool:
         """Whether learning was proven."""
         return self.verdict is not None and bool(self.verdict)
 
 
 def watch(
-    *things: Any, out: str | Path | None = None, name: str = "watched", waive: dict[str, str] | None = None
+    *things: Any, out: str | Path | None = None, name: str | None = None, waive: dict[str, str] | None = None
 ) -> Watching:
     """Watch the training in a `with` block. `things` are modules and optimizers; none need be given.
 
     out     folder of the run; default: a new one under runs/
+    name    of that folder's first part; default: the script's
     waive   findings that are meant, with the reason: {"advantages_recomputed": "time limits end the task on purpose"}
     """
-    return Watching(things, None if out is None else Path(out), name, waive)
+    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c") else ""
+    return Watching(things, None if out is None else Path(out), name or script or "loop", waive)

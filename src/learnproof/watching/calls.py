@@ -54,8 +54,10 @@ class Calls:
         self.seeks_anomalies = False
         """It has torch look for anomalies."""
         self.entry: Entry | None = None
-        self.latents: dict[int, tuple[Any, Entry]] = {}
-        """Outputs of recent calls, and the entry behind them."""
+        self.chain: tuple[Any, ...] = ()
+        """Weak references to the modules whose output, as it is, the current call was given."""
+        self.latents: dict[int, tuple[Any, Entry, tuple[Any, ...]]] = {}
+        """Outputs of recent calls, the entry behind them, and the modules that lead from it to them."""
         self.graded: list[Call] = []
         self.graded_numbers = 0
         self.silent: list[Call] = []
@@ -184,12 +186,13 @@ class Calls:
     @reading("calls")
     def enter(self, arguments: Any, options: Any) -> None:
         tensor = _first_tensor(self.session.torch, (*arguments, *options.values()))
+        self.chain = ()
         if tensor is None:
             self.entry = None
             return
         known = self.latents.get(id(tensor))
         if known is not None and known[0]() is tensor:
-            self.entry = known[1]
+            self.entry, self.chain = known[1:]
         else:
             self.entry = Entry(
                 tensor.detach(),
@@ -217,9 +220,10 @@ class Calls:
         if not outputs or entry is None:
             return
         if depth == 0:
+            chain = (*self.chain, weakref.ref(module))
             for output in outputs:
                 self.latents.pop(id(output), None)  # the latest stand last
-                self.latents[id(output)] = (weakref.ref(output), entry)
+                self.latents[id(output)] = (weakref.ref(output), entry, chain)
             while len(self.latents) > LATENTS:
                 del self.latents[next(iter(self.latents))]
         output = outputs[0]
@@ -238,7 +242,9 @@ class Calls:
             if depth == 0 and not session.aliases.done:
                 self._meet(entry)
             entry.rows(session.numpy)
-            self.silent.append(Call(module, entry, None, kept, None, session.env_steps, session.updates))
+            call = Call(module, entry, None, kept, None, session.env_steps, session.updates)
+            call.chain = self.chain if depth == 0 else ()
+            self.silent.append(call)
             self.silent_bytes += kept.nbytes + 200
         else:
             self.silent_dropped += 1

@@ -63,6 +63,8 @@ class Call:
         """Its number (graph.number_of); a list of them where many calls were merged."""
         self.time = time
         self.update = update
+        self.chain: tuple[Any, ...] = ()
+        """Weak references to the modules before it, each of which was given the output of the one before as it was."""
         self.times: list[int] = []
         """Of a merged call: when what each part of it was made of came in."""
 

@@ -53,11 +53,23 @@ class Actor:
     """The network that acts. It is the one thing of the script that is kept when the script lets it go (a function that trains
     has returned, say), with its environment where that has no id to make it again: else nothing could be played at exit."""
 
-    def __init__(self, module: Any, environment: Any) -> None:
-        self.module = module
+    def __init__(self, modules: list[Any], environment: Any) -> None:
+        self.modules = modules
+        """One, or several of which each is given the output of the one before: of a duelling network put together by hand, the trunk
+        and the head of advantages, whose largest is that of the values too."""
         self.environment = environment
         self.acts = 0
         self.greedy = 0
+
+    def ask(self, rows: Any) -> Any:
+        for module in self.modules:
+            rows = module(rows)
+        return rows
+
+    @property
+    def state(self) -> list[Any]:
+        """Weights and running statistics."""
+        return [tensor for module in self.modules for tensor in (*module.parameters(), *module.buffers())]
 
 
 class Playing:
@@ -100,14 +112,14 @@ class Playing:
             if call.time != session.env_steps - 1:
                 return
             output = call.output if call.output.ndim == 2 else call.output.reshape(1, -1)
-            module = call.module()
+            modules = [*(before() for before in call.chain), call.module()]
             rows = call.entry.rows(numpy)
-            if module is None or output.shape[1] < 2 or len(output) != len(observations):
+            if None in modules or output.shape[1] < 2 or len(output) != len(observations):
                 continue
             if not numpy.array_equal(rows, observations):
                 continue
-            if self.actor is None or self.actor.module is not module:
-                self.actor = Actor(module, None if stream.own is None else stream.own())
+            if self.actor is None or [id(m) for m in self.actor.modules] != [id(m) for m in modules]:
+                self.actor = Actor(modules, None if stream.own is None else stream.own())
             self.actor.acts += len(output)
             self.actor.greedy += int((output.argmax(axis=1) == actions[:, 0]).sum())
             self.stream = stream
@@ -124,8 +136,7 @@ class Playing:
         actor = self.actor
         if actor is None or actor.acts < ACTS or actor.greedy < GREEDY * actor.acts:
             return
-        module = actor.module
-        tensors = _state(module)
+        tensors = actor.state
         known = [self.first.get(id(tensor)) for tensor in tensors]
         if any(entry is None or entry[0]() is not tensor for entry, tensor in zip(known, tensors)):
             self.session.not_seen("greedy play", "the first state of the network that acts was not copied as a whole")
@@ -135,7 +146,7 @@ class Playing:
         with quiet():
             played = self._environments()
             if played:
-                self._compare(played, module, [entry[1] for entry in known if entry is not None])
+                self._compare(played, actor, [entry[1] for entry in known if entry is not None])
 
     def _environments(self) -> list[Any]:
         gymnasium = sys.modules.get("gymnasium")
@@ -154,10 +165,11 @@ class Playing:
             return []
         return [own]
 
-    def _compare(self, environments: list[Any], module: Any, first: list[Any]) -> None:
-        last = [tensor.detach().clone() for tensor in _state(module)]
-        training = module.training
-        module.eval()
+    def _compare(self, environments: list[Any], actor: Actor, first: list[Any]) -> None:
+        last = [tensor.detach().clone() for tensor in actor.state]
+        training = [module.training for module in actor.modules]
+        for module in actor.modules:
+            module.eval()
         scores: dict[str, list[float]] = {"untrained": [], "trained": [], "random": []}
         began, steps = time.monotonic(), 0
         longest = max(self.stream.longest, 1)
@@ -170,31 +182,30 @@ class Playing:
                 returns = {}
                 for name, weights in (("untrained", first), ("trained", last), ("random", None)):
                     if weights is not None:
-                        self._load(module, weights)
-                    asked = module if weights is not None else None
+                        self._load(actor, weights)
+                    asked = actor.ask if weights is not None else None
                     returns[name], taken = self._episodes(environments, asked, list(together), longest)
                     steps += taken
                 seeds += together
                 for name, found in returns.items():
                     scores[name] += found
         finally:
-            self._load(module, last)
-            module.train(training)
+            self._load(actor, last)
+            for module, before in zip(actor.modules, training):
+                module.train(before)
             for environment in environments:
                 environment.close()
         if seeds:
             self.session.say(
-                "played", last=True, module=self.session.names.of_module(module), rule="greedy", steps=steps, seeds=seeds, **scores
+                "played", last=True, module=self.session.names.of_module(actor.modules[-1]), rule="greedy", steps=steps, seeds=seeds, **scores
             )  # fmt: skip
 
-    def _load(self, module: Any, numbers: list[Any]) -> None:
+    def _load(self, actor: Actor, numbers: list[Any]) -> None:
         with self.session.torch.no_grad():
-            for tensor, own in zip(_state(module), numbers):
+            for tensor, own in zip(actor.state, numbers):
                 tensor.data.copy_(own)
 
-    def _episodes(
-        self, environments: list[Any], module: Any, seeds: list[int], longest: int
-    ) -> tuple[list[float], int]:
+    def _episodes(self, environments: list[Any], ask: Any, seeds: list[int], longest: int) -> tuple[list[float], int]:
         """One episode per seed, side by side: their returns, and the steps of all."""
         torch, numpy = self.session.torch, self.session.numpy
         playing = dict(enumerate(environments[: len(seeds)]))
@@ -204,12 +215,12 @@ class Playing:
             environment.action_space.seed(seeds[position])
         totals, steps = [0.0] * len(seeds), 0
         for _ in range(2 * longest):
-            if module is None:
+            if ask is None:
                 actions = [environment.action_space.sample() for environment in playing.values()]
             else:
                 rows = numpy.stack([numpy.asarray(observations[position], numpy.float32) for position in playing])
                 with torch.no_grad():
-                    actions = module(torch.as_tensor(rows)).reshape(len(rows), -1).argmax(dim=1).tolist()
+                    actions = ask(torch.as_tensor(rows)).reshape(len(rows), -1).argmax(dim=1).tolist()
             for (position, environment), action in zip(list(playing.items()), actions):
                 observations[position], reward, terminated, truncated, _ = environment.step(action)
                 totals[position] += float(reward)
@@ -219,11 +230,6 @@ class Playing:
             if not playing:
                 break
         return totals, steps
-
-
-def _state(module: Any) -> list[Any]:
-    """Weights and running statistics."""
-    return [*module.parameters(), *module.buffers()]
 
 
 @contextlib.contextmanager
