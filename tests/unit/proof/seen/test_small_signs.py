@@ -1,0 +1,70 @@
+"""Pieces of checks of a watched loop, each on numbers made by hand: what is refused, and its healthy twin."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from made_losses import made_loss
+
+from learnproof.proof.watched.dependence import TOLD_APART, _shown, _told_apart
+from learnproof.proof.watched.returns import one_number_for_both
+from learnproof.proof.watched.signs import _target_entropies
+
+generator = np.random.default_rng(0)
+
+
+def transitions(steps, copies, streams=1):
+    time = np.repeat(np.arange(1, steps + 1), copies)
+    return {
+        "time": time,
+        "copy": np.tile(np.arange(copies), steps),
+        "stream": np.arange(len(time)) % streams,
+        "observation": np.arange(1, steps * copies + 1).astype(np.uint64),
+        "resets": np.zeros(steps * copies, bool),
+    }
+
+
+@pytest.mark.parametrize(("copies", "streams"), [(1, 1), (4, 1)])
+def test_answers_to_different_observations_are_counted(copies, streams):
+    shown = _shown(transitions(40, copies, streams), "")
+    time = np.repeat(np.arange(40), copies)
+    fine = generator.standard_normal((len(time), 2)).astype(np.float32)
+    coarse = np.zeros_like(fine)
+    coarse[:, 0] = np.arange(len(time)) % 3
+    assert _told_apart(shown, time, fine) == 1
+    assert _told_apart(shown, time, coarse) < TOLD_APART
+
+
+def test_environments_of_one_copy_each_are_told_apart_by_their_turn():
+    arrays = transitions(40, 1, streams=4)
+    time = np.repeat(np.arange(0, 40, 4), 4)  # one call for all four, then four steps
+    answers = generator.standard_normal((40, 2)).astype(np.float32)
+    assert _told_apart(_shown(arrays, ""), time, answers) == 1
+
+
+def loss_with(weight, target, predicted):
+    policy = SimpleNamespace(weight=weight)
+    regression = SimpleNamespace(target=target, prediction=predicted)
+    return SimpleNamespace(policies=[policy], regressions=[regression])
+
+
+def test_a_value_that_is_fitted_to_the_weights_of_the_policy_is_known():
+    returns, predicted = generator.standard_normal(64), 0.5 * generator.standard_normal(64)
+    advantage = returns - predicted
+    normalised = (advantage - advantage.mean()) / advantage.std()
+    assert one_number_for_both(loss_with(normalised / 64, normalised, predicted))
+    assert not one_number_for_both(loss_with(normalised / 64, returns, predicted))
+    # a critic that still says nothing: returns and advantages are the same numbers, in health
+    assert not one_number_for_both(loss_with(returns - returns.mean(), returns, np.full(64, 1e-6)))
+
+
+@pytest.mark.parametrize("target", [-2.0, 2.0])
+def test_the_target_entropy_is_read_from_the_temperatures_loss(target):
+    drawn = generator.standard_normal((128, 2))
+    value = -0.5 * drawn**2 - 0.919
+    log_prob = value.sum(1) - np.log1p(1e-6 - np.tanh(drawn) ** 2).sum(1)
+    policy = SimpleNamespace(even=True, action=drawn.astype(np.float32), value=value.astype(np.float32))
+    actor = SimpleNamespace(update=6, policies=[policy])
+    temperature = made_loss({"k0": (log_prob + target).astype(np.float32)[:, None]}, update=7)
+    found = _target_entropies(SimpleNamespace(training_losses=[actor]), [temperature])
+    assert found == [(pytest.approx(target, abs=1e-3), pytest.approx(2 * np.log(2)))]
