@@ -54,10 +54,7 @@ class Grokfast(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _asked(closure)
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -97,10 +94,7 @@ class MuonWithAdam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _asked(closure)
         rate = self.param_groups[0]["lr"]
         for part in self.parts:
             scale = MUON_RATE if isinstance(part, torch.optim.Muon) else 1.0
@@ -115,6 +109,14 @@ class MuonWithAdam(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         for part, own in zip(self.parts, state_dict["parts"], strict=True):
             part.load_state_dict(own)
+
+
+def _asked(closure: Callable[[], float] | None) -> float | None:
+    """The loss, where the caller has it computed by the step."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
 
 
 def is_hidden(name: str, parameter: Tensor) -> bool:
