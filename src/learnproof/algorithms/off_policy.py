@@ -165,7 +165,7 @@ class OffPolicyLearner(ABC):
             if self.seen < self.settings.learning_starts or len(self.replay) < self.settings.minibatch_size:
                 continue
             if wanted is None:
-                wanted = self._spread(inspect.gradient_steps, piece.reward.size)
+                wanted = self._spread(inspect.gradient_steps, piece.reward.shape[1])
             for _ in range(self.settings.gradient_steps):
                 self._train(done, wanted)
         return self._report(done, before, lagging, learning_rate) if done.steps else None
@@ -219,9 +219,9 @@ class OffPolicyLearner(ABC):
             )
         )
 
-    def _spread(self, count: int, piece: int) -> set[int]:
+    def _spread(self, count: int, envs: int) -> set[int]:
         """`count` gradient steps of this iteration, evenly spaced, the first and the last among them."""
-        expected = max(1, self.settings.report_every // piece) * self.settings.gradient_steps
+        expected = self.settings.pieces(envs) * self.settings.gradient_steps
         return set(np.linspace(0, expected - 1, min(count, expected)).round().astype(int).tolist()) if count else set()
 
     def _report(

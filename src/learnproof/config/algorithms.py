@@ -91,6 +91,10 @@ class OffPolicySettings(LearningSettings):
     report_every: int = Field(256, ge=1)
     """Environment steps between two lines of evidence; evaluations and checkpoints fall on these."""
 
+    def pieces(self, n_envs: int) -> int:
+        """Short rollouts in one iteration, each of train_every steps of every environment."""
+        return max(1, self.report_every // (self.train_every * n_envs))
+
     @model_validator(mode="after")
     def _fits(self) -> OffPolicySettings:
         if self.replay_size < self.minibatch_size:

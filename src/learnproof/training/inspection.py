@@ -48,7 +48,7 @@ def _size(settings: Settings) -> tuple[int, int]:
         iterations = max(1, -(-settings.steps // per_iteration))
         return iterations, iterations * learning.epochs * -(-per_iteration // learning.minibatch_size)
     assert isinstance(learning, OffPolicySettings)
-    pieces = max(1, learning.report_every // (learning.train_every * envs))
+    pieces = learning.pieces(envs)
     left = max(1, settings.steps - learning.learning_starts)
     iterations = max(1, left // (pieces * learning.train_every * envs))
     return iterations, iterations * pieces * learning.gradient_steps

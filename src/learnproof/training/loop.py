@@ -204,7 +204,7 @@ class Trainer:
         """The rollouts of one iteration, each collected when the learner asks for it."""
         learning, envs = self.settings.learning, self.collector.env.num_envs
         if isinstance(learning, OffPolicySettings):
-            length, count = learning.train_every, max(1, learning.report_every // (learning.train_every * envs))
+            length, count = learning.train_every, learning.pieces(envs)
         else:
             assert isinstance(learning, OnPolicySettings)
             length, count = learning.n_steps, 1
