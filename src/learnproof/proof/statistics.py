@@ -29,6 +29,8 @@ BET = 0.9
 SMALL = 0.5
 """Numbers below this share of the usual size so far are bet on less, in proportion."""
 FEWEST_AT_AN_END = 5
+DIFFERENCES_FROM = 80
+"""Points from which `ends_test` takes differences of neighbours for the noise."""
 STEP_PARTS = (20, 10, 4)
 STEP_FROM = 300
 """Points from which `step_test` speaks: of fewer, its 30 late blocks do not tell a strong autocorrelation from noise."""
@@ -168,11 +170,6 @@ def holm_levels(p_values: Sequence[float], rate: float) -> list[float]:
     return levels
 
 
-QUARTERS_FROM = 640
-QUARTERS_BLOCK, QUARTERS_BLOCKS = 40, 12
-"""Fewest points in a block, and most blocks in a quarter."""
-
-
 @dataclass(frozen=True)
 class Trend:
     slope: float
@@ -206,61 +203,60 @@ def trend_test(series: Sequence[float] | Array) -> Trend:
 
 
 def rise_test(series: Sequence[float] | Array) -> Trend:
-    """A rising series, whether it rises all along (trend_test), at once and then stays (step_test; of short series, ends_test)
-    or in a curve that bends (quarters_test, of long ones). Two or three looks, each at its share of the level."""
+    """A rising series, whether it rises all along (trend_test), at once and then stays (step_test, of long ones) or in a curve that
+    bends (ends_test). Two or three looks, each at its share of the level."""
     trend = trend_test(series)
-    looks = [trend.p_value, step_test(series) if len(series) >= STEP_FROM else ends_test(series)]
-    if len(series) >= QUARTERS_FROM:
-        looks.append(quarters_test(series))
+    looks = [trend.p_value, ends_test(series)]
+    if len(series) >= STEP_FROM:
+        looks.append(step_test(series))
     return Trend(trend.slope, min(1.0, len(looks) * min(looks)), trend.effective_points)
 
 
-def quarters_test(series: Sequence[float] | Array) -> float:
-    """One-sided p-value of "the last quarter is above the first", for long series.
-
-    A curve that bends, as learning curves do, leaves long waves round any line, which the other tests must take for the noise's
-    own. Here both quarters are averaged in blocks, and noise is what neighbouring blocks differ by: a slow rise inside of a
-    quarter hardly adds to it, and resemblance that ends within a block does not lessen it.
-    """
-    values = np.asarray(series, dtype=np.float64)
-    size = values.size // 4
-    blocks = min(QUARTERS_BLOCKS, size // QUARTERS_BLOCK)
-    if blocks < 4:
-        return 1.0
-    ends = [block_means(values[:size], blocks), block_means(values[-size:], blocks)]
-    parts = [float(np.mean(np.diff(end) ** 2)) / 2 / blocks for end in ends]
-    lead, error = float(ends[1].mean() - ends[0].mean()), math.sqrt(sum(parts))
-    if error == 0:
-        return 0.0 if lead > 0 else 1.0
-    freedom = sum(parts) ** 2 / sum(part**2 / (2 * (blocks - 1) / 3) for part in parts)
-    return float(stdtr(max(freedom, 1.0), -lead / error))
-
-
 def ends_test(series: Sequence[float] | Array) -> float:
-    """One-sided p-value of "the last quarter is above the first" (Welch), for short series.
+    """One-sided p-value of "the last quarter is above the first" (Welch), allowing for neighbours that resemble each other.
 
-    The variance of both means is enlarged by the first autocorrelation inside of the quarters. Of 30 points that can be seen
-    only roughly: with an autocorrelation of 0.5, the test at 0.025 errs in 5 of 100 cases.
+    Simulated for 80 to 2,000 points, it errs as often as it says or less with autocorrelations up to 0.7, and up to twice as often with 0.9.
+    Of 30 points an autocorrelation can be seen only roughly: with 0.5, the test at 0.025 errs in 5 of 100 cases.
     """
     values = np.asarray(series, dtype=np.float64)
     size = values.size // 4
     if size < FEWEST_AT_AN_END:
         return 1.0
     ends = (values[:size], values[-size:])
+    powers, correlation = _noise_by_differences(ends) if values.size >= DIFFERENCES_FROM else _noise_round_means(ends)
+    worth = size * (1 - correlation) / (1 + correlation)
+    parts = [power / worth for power in powers]
+    lead, error = float(ends[1].mean() - ends[0].mean()), math.sqrt(sum(parts))
+    if error == 0:
+        return 0.0 if lead > 0 else 1.0
+    freedom = sum(parts) ** 2 / sum(part**2 / max(worth - 1, 1.0) for part in parts)
+    return float(stdtr(max(freedom, 1.0), -lead / error))
+
+
+def _noise_by_differences(ends: tuple[Array, Array]) -> tuple[list[float], float]:
+    """Power of the noise at either end, and its first autocorrelation, by what points one and two places apart differ by.
+
+    A curve that bends, as learning curves do, leaves long waves round any line, which would count as the noise's own; a slow rise hardly
+    adds to differences. Of an autocorrelation r, those over two places have 1 + r times the power of those over one; r is
+    taken a standard error higher than found.
+    """
+    near = [float(np.mean(np.diff(end) ** 2)) / 2 for end in ends]
+    far = [float(np.mean((end[2:] - end[:-2]) ** 2)) / 2 for end in ends]
+    ratios = [two / one for one, two in zip(near, far, strict=True) if one > 0]
+    found = sum(ratios) / len(ratios) - 1 if ratios else 0.0
+    correlation = min(max(found + 1 / math.sqrt(2 * ends[0].size), 0.0), 0.95)
+    return [power / (1 - correlation) for power in near], correlation
+
+
+def _noise_round_means(ends: tuple[Array, Array]) -> tuple[list[float], float]:
+    """The same round the mean of either end, which says more of a few points and takes a rise inside of an end for noise."""
     products = power = 0.0
     for end in ends:
         rest = (end - end.mean()) / (end.std() or 1.0)
         products += float(rest[1:] @ rest[:-1])
         power += float(rest @ rest)
     raw = products / power if power else 0.0
-    correlation = min(max(raw + (1 + 4 * raw) / size, 0.0), 0.95)
-    enlarged = (1 + correlation) / (1 - correlation)
-    parts = [end.var(ddof=1) / size * enlarged for end in ends]
-    lead, error = float(ends[1].mean() - ends[0].mean()), math.sqrt(sum(parts))
-    if error == 0:
-        return 0.0 if lead > 0 else 1.0
-    freedom = sum(parts) ** 2 / sum(part**2 / max(size / enlarged - 1, 1.0) for part in parts)
-    return float(stdtr(max(freedom, 1.0), -lead / error))
+    return [float(end.var(ddof=1)) for end in ends], min(max(raw + (1 + 4 * raw) / ends[0].size, 0.0), 0.95)
 
 
 def step_test(series: Sequence[float] | Array) -> float:

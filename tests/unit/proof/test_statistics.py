@@ -208,14 +208,15 @@ def test_trend_test_is_not_fooled_by_neighbours_that_resemble_each_other(count: 
 
 
 @pytest.mark.parametrize("middle", [0.2, 0.4, 0.6])
-def test_rise_test_sees_a_curve_that_bends(middle: float) -> None:
+@pytest.mark.parametrize(("count", "height"), [(80, 4.0), (300, 2.0), (2_000, 2.0)])
+def test_rise_test_sees_a_curve_that_bends(middle: float, count: int, height: float) -> None:
     source = np.random.default_rng(13)
-    curve = 2.0 / (1 + np.exp(-(np.arange(2_000) / 2_000 - middle) / 0.1))
-    assert all(rise_test(source.normal(size=2_000) + curve).p_value <= 0.001 for _ in range(10))
-    assert rise_test(source.normal(size=2_000) - curve).p_value > 0.5
+    curve = height / (1 + np.exp(-(np.arange(count) / count - middle) / 0.1))
+    assert all(rise_test(source.normal(size=count) + curve).p_value <= 0.01 for _ in range(10))
+    assert rise_test(source.normal(size=count) - curve).p_value > 0.5
 
 
-@pytest.mark.parametrize(("count", "memory"), [(30, 0.0), (30, 0.4), (100, 0.5), (300, 0.9), (1_000, 0.9)])
+@pytest.mark.parametrize(("count", "memory"), [(30, 0.0), (30, 0.4), (100, 0.5), (100, 0.8), (300, 0.9), (1_000, 0.9)])
 def test_rise_test_is_not_fooled_by_neighbours_that_resemble_each_other(count: int, memory: float) -> None:
     source = np.random.default_rng(11)
     trials = 200
