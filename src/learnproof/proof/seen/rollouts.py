@@ -50,6 +50,24 @@ class Rollout:
     silent: list[tuple[str, dict[int, float]]] = field(repr=False)
     """Modules that gave one number per row without a gradient: name, and observation -> that number."""
     losses: list[Loss] = field(repr=False)
+    parts: list[list[Loss]] = field(default_factory=list, repr=False)
+    """Of one put together of several (pooling.py): the losses of each."""
+
+    def policy_weights(self, most: int) -> list[Array]:
+        """What each of the first losses weighs the log-probabilities with, by row (nan where it has none); of several rollouts put
+        together, the first losses of all in one."""
+
+        def spread(loss: Loss) -> list[Array]:
+            known = [p for p in loss.policies[:1] if (p.rows is not None or p.time is not None) and not p.even]
+            return [self.spread(policy.rows, policy.weight, policy.time) for policy in known]
+
+        if not self.parts:
+            return [weight for loss in self.losses[:most] for weight in spread(loss)]
+        whole = np.full(len(self.time), np.nan)
+        for loss in (loss for part in self.parts for loss in part[:1]):
+            for weight in spread(loss):
+                whole = np.where(np.isnan(whole), weight, whole)
+        return [whole] if np.isfinite(whole).any() else []
 
     @cached_property
     def following(self) -> Array:

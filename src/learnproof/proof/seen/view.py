@@ -27,6 +27,7 @@ from ...evidence.watched import (
     Watched,
 )
 from .losses import Loss
+from .pooling import pooled
 from .rollouts import Rollout, read_rollouts, read_short_rollouts
 
 
@@ -125,6 +126,11 @@ class Seen:
         """Cycles whose transitions were kept, each with the losses that were made of it."""
         long = read_rollouts(self.evidence, self.by_cycle)
         return [*long, *read_short_rollouts(self.by_cycle, {rollout.cycle for rollout in long})]
+
+    @cached_property
+    def pooled_rollouts(self) -> list[Rollout]:
+        """The same, with short ones put together, for questions that need many rows."""
+        return pooled(self.rollouts)
 
     @cached_property
     def on_policy(self) -> bool:

@@ -181,7 +181,10 @@ class CreditReachesOn(SeenCheck):
 
     def look(self, seen: Seen) -> Finding:
         fits = [
-            fit for rollout in seen.rollouts for t in rollout.targets if (fit := fit_targets(rollout, t)) is not None
+            fit
+            for rollout in seen.pooled_rollouts
+            for t in rollout.targets
+            if (fit := fit_targets(rollout, t)) is not None
         ]
         fits = [fit for fit in fits if fit.matched]
         found = bootstraps(seen)

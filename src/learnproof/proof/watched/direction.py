@@ -32,6 +32,8 @@ MIN_CYCLES = 3
 NOISE = 3.0
 """Standard errors by which the mean must exceed 0."""
 MIN_ROWS = 8
+LOSSES_EACH = 8
+"""Losses of a rollout whose weights are looked at."""
 
 
 def descends(seen: Seen) -> float:
@@ -120,13 +122,9 @@ def _agreements(seen: Seen) -> dict[int, list[float]]:
     if known is not None:
         return dict(known)
     found: dict[int, list[float]] = defaultdict(list)
-    for rollout in seen.rollouts:
+    for rollout in seen.pooled_rollouts:
         candidates = _advantages(rollout)
-        weights = []
-        for loss in rollout.losses[:8]:
-            for policy in loss.policies[:1]:
-                if (policy.rows is not None or policy.time is not None) and not policy.even:
-                    weights.append(rollout.spread(policy.rows, policy.weight, policy.time))
+        weights = rollout.policy_weights(LOSSES_EACH)
         for candidate_values in [[_correlation(weight, c) for weight in weights] for c in candidates]:
             values = [value for value in candidate_values if value is not None]
             if values and (not found[rollout.cycle] or np.mean(values) > np.mean(found[rollout.cycle])):
@@ -176,18 +174,11 @@ def _accumulated(rollout: Rollout, source: dict[int, float], gamma: float, lam: 
 def _own_advantage(seen: Seen) -> list[float]:
     """Correlation of weights with target - prediction, as the script itself has them."""
     found = []
-    for rollout in seen.rollouts:
+    for rollout in seen.pooled_rollouts:
         for targets in rollout.targets:
             own = targets.target - targets.prediction
-            for loss in rollout.losses[:1]:
-                for policy in loss.policies[:1]:
-                    value = (
-                        None
-                        if policy.rows is None
-                        else _correlation(rollout.spread(policy.rows, policy.weight, policy.time), own)
-                    )
-                    if value is not None:
-                        found.append(value)
+            values = [_correlation(weight, own) for weight in rollout.policy_weights(1)]
+            found += [value for value in values if value is not None]
     return found
 
 
@@ -233,12 +224,20 @@ class ValueDirection(SeenCheck):
 def _pulls(seen: Seen) -> dict[str, list[float]]:
     """module -> correlations of dL/dprediction with prediction - target."""
     found: dict[str, list[float]] = defaultdict(list)
+    few: dict[str, list[tuple[Array, Array]]] = defaultdict(list)
     losses = seen.training_losses
     for loss in losses[:: max(1, len(losses) // 96)]:
         for regression in loss.regressions:
             if regression.gradient is None or regression.module is None:
                 continue
-            value = _correlation(regression.gradient, regression.prediction - regression.target)
+            pairs = [(regression.gradient, regression.prediction - regression.target)]
+            if len(pairs[0][0]) < MIN_ROWS:  # batches of a few rows are taken together
+                few[regression.module] += pairs
+                pairs = few[regression.module]
+                if sum(len(gradient) for gradient, _ in pairs) < 2 * MIN_ROWS:
+                    continue
+                few[regression.module] = []
+            value = _correlation(*(np.concatenate(column) for column in zip(*pairs, strict=True)))
             if value is not None:
                 found[regression.module].append(value)
     return found

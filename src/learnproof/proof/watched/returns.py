@@ -127,7 +127,7 @@ class ReturnsRecomputed(SeenCheck):
                 "stored like any other.",
                 advice="Leave the step after an end out of the batch, or make the environment with AutoresetMode.SAME_STEP.",
             )
-        rollouts = [rollout for rollout in seen.rollouts if rollout.cycle in seen.on_policy_cycles]
+        rollouts = [rollout for rollout in seen.pooled_rollouts if rollout.cycle in seen.on_policy_cycles]
         fits = [fit for r in rollouts for t in r.targets if (fit := fit_targets(r, t)) is not None]
         if fits:
             return self._drawn_to_advantages(rollouts, fits) or self._by_targets(fits)
