@@ -18,7 +18,7 @@ import numpy as np
 from ..evidence import Evidence
 from ..evidence.watched import PlaceboTotals
 from .seen import seen
-from .seen.tokens import reward_means
+from .seen.token_rollouts import reward_means
 from .statistics import block_means, sign_flip_test, welch_test
 from .verdict import Verdict
 from .watched.performance import played_again, training_episodes

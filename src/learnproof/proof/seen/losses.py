@@ -144,7 +144,7 @@ class Loss:
     def regressions(self) -> list[Regression]:
         found = []
         for position, about in enumerate(self.event.constants):
-            if about.get("role") not in ("target", "difference") or self._is_none(about):
+            if not self.is_regression(about):
                 continue
             constant = self.arrays.get(f"k{position}")
             if constant is None or constant.size < 2:
@@ -154,14 +154,14 @@ class Loss:
                 found.append(regression)
         return found
 
-    def _is_none(self, about: dict[str, Any]) -> bool:
-        """(sample - mean)^2 inside a log-probability is no regression, and what was added to or clipped from a prediction is
-        not the prediction."""
-        if about["role"] == "target":
-            return False
+    def is_regression(self, about: Mapping[str, Any]) -> bool:
+        """(sample - mean)^2 inside a log-probability is none, and what was added to or clipped from a prediction is not the
+        prediction."""
+        if about.get("role") != "difference":
+            return about.get("role") == "target"
         terms = set(about.get("terms", ()))
         inside = any(terms & set(log_prob.get("terms", ())) for log_prob in self.event.log_probs)
-        return inside or about.get("beside") in ARITHMETIC
+        return not inside and about.get("beside") not in ARITHMETIC
 
     def _regression(self, position: int, about: dict[str, Any], constant: Array) -> Regression | None:
         call = self._call_of(about, constant.size)

@@ -8,10 +8,10 @@ by two states of the network; what comes once can be told apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from .losses import Array
 from .rollouts import COLUMNS, Rollout
 
 SHORT = 16
@@ -47,7 +47,7 @@ def _identities(rollout: Rollout) -> set[int]:
 def _together(members: list[Rollout]) -> Rollout:
     if len(members) == 1:
         return members[0]
-    columns: dict[str, Array] = {
+    columns: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in members]) for name in COLUMNS if name != "stream"
     }
     stream = np.concatenate([part.stream + STREAMS * place for place, part in enumerate(members)])

@@ -94,14 +94,14 @@ def _fit(rollout: Rollout, y: Array, source: Mapping[int, float]) -> Fit | None:
     inside = _inside(rollout, y)
     inside = inside[~rollout.ended[along[inside]]]  # where ends are read a step early, these rows know it
     spread = _spread(y)
-    fit = _solve(rollout.reward, y, next_value, along, inside, spread)
+    fit = _solve(rollout, y, next_value, along, inside, spread)
     if fit is None:
         return None
     if not fit.matched:
         beside = rollout.beside
         rows = np.flatnonzero((beside >= 0) & np.isfinite(y))
         rows = rows[np.isfinite(y[beside[rows]]) & np.isfinite(value[beside[rows]])]
-        other = _solve(rollout.reward, y, np.where(beside >= 0, value[beside], np.nan), beside, rows, spread)
+        other = _solve(rollout, y, np.where(beside >= 0, value[beside], np.nan), beside, rows, spread)
         if other is not None and other.matched and len(np.unique(rollout.copy)) > 2:
             other.form = "along the batch"
             return other
@@ -130,18 +130,29 @@ def _next_values(rollout: Rollout, value: Array, source: Mapping[int, float]) ->
     return np.where(np.isnan(along), direct, along)
 
 
-def _solve(reward: Array, y: Array, next_value: Array, along: Array, rows: Array, spread: float) -> Fit | None:
+def _solve(rollout: Rollout, y: Array, next_value: Array, along: Array, rows: Array, spread: float) -> Fit | None:
     rows = rows[np.isfinite(next_value[rows])]
     if len(rows) < MIN_ROWS:
         return None
     following = y[along[rows]]
+    reward = rollout.reward
     columns = np.stack([reward[rows], next_value[rows], following - next_value[rows]], axis=1)
     found = trimmed_least_squares(columns, y[rows], MOST_INSIDE, 1e-6 * spread)
     if found is None:
         return None
     (c, gamma, gamma_lambda), error = found[0], found[1] / spread
+    if not reward[rows].any():
+        c = _scale_at_ends(rollout, y)
     gae_lambda = float(gamma_lambda / gamma) if abs(gamma) > 1e-3 else None
     return Fit("lambda return", float(c), float(gamma), gae_lambda, error, len(rows))
+
+
+def _scale_at_ends(rollout: Rollout, y: Array) -> float:
+    """Where rewards come with the last step only: the factor between them and the returns there, or 1 where there is none."""
+    rows = rollout.terminated & np.isfinite(y) & (rollout.reward != 0)
+    ratios = y[rows] / rollout.reward[rows]
+    scale = float(np.median(ratios)) if len(ratios) else 1.0
+    return scale if len(ratios) and np.median(np.abs(ratios - scale)) <= MATCHED * abs(scale) else 1.0
 
 
 # ---------------------------------------------------------------------- special rows

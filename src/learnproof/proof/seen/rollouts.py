@@ -31,6 +31,18 @@ UNKNOWN = np.uint64(1)
 """Stands for an observation that exists and whose identity is not known."""
 
 
+@dataclass(frozen=True)
+class Told:
+    """What the losses made of the rows, where it was worked out otherwise than by the names of their rows (token_rollouts.py)."""
+
+    targets: list[Targets]
+    weights: list[Array]
+    rewards: str
+    """The array that the rewards were found in."""
+    beyond: Array
+    """Of rows that end a sequence: the prediction at the position after it, nan where there is none."""
+
+
 @dataclass
 class Rollout:
     cycle: int
@@ -52,6 +64,7 @@ class Rollout:
     losses: list[Loss] = field(repr=False)
     parts: list[list[Loss]] = field(default_factory=list, repr=False)
     """Of one put together of several (pooling.py): the losses of each."""
+    told: Told | None = field(default=None, repr=False)
 
     def policy_weights(self, most: int) -> list[Array]:
         """What each of the first losses weighs the log-probabilities with, by row (nan where it has none); of several rollouts put
@@ -61,6 +74,8 @@ class Rollout:
             known = [p for p in loss.policies[:1] if (p.rows is not None or p.time is not None) and not p.even]
             return [self.spread(policy.rows, policy.weight, policy.time) for policy in known]
 
+        if self.told is not None:
+            return self.told.weights
         if not self.parts:
             return [weight for loss in self.losses[:most] for weight in spread(loss)]
         whole = np.full(len(self.time), np.nan)
@@ -184,6 +199,8 @@ class Rollout:
     @cached_property
     def targets(self) -> list[Targets]:
         """What each value head was drawn to, over all losses of the cycle."""
+        if self.told is not None:
+            return self.told.targets
         found: dict[str, Targets] = {}
         for loss in self.losses:
             for regression in loss.regressions:

@@ -7,14 +7,13 @@ weight of each sequence, up to a baseline and a scale, for the whole batch or gr
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from .fitting import correlation
+from .fitting import correlation, least_squares
 from .losses import Array, Loss
 from .view import Seen
 
@@ -24,6 +23,10 @@ SAME = 1e-3
 NEARLY_ALL = 0.95
 TEMPERATURES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 1.1, 1.2, 1.25, 1.3, 1.5, 2.0, 0.75, 0.4, 0.3)
 """Those that people write; the first that explains a log-probability to rounding is the one."""
+SCORED = 1e-4
+"""Difference of log-probabilities that is rounding."""
+NEVER = -1e9
+"""Logit of a token that is not written."""
 ALL_BUT_EXPLAINED = 0.98
 EXPLAINS = 0.9
 """Correlation from which a tensor counts as the rewards: normalising group by group leaves 0.9 and more."""
@@ -46,10 +49,53 @@ class Tokens:
     def used(self) -> Array:
         return np.asarray(self.gradient != 0)
 
+    def laid_out(self, numbers: Array) -> Array | None:
+        """Numbers of the loss as [sequences, positions], nan where there is no token. Where a mask has flattened them, the positions are
+        those that get a gradient, of the policy or of any other term."""
+        if numbers.size == self.used.size:
+            return np.asarray(np.where(self.trained, numbers.reshape(self.shape), np.nan))
+        for mask in (self.trained, self.used):
+            if numbers.ndim == 1 and int(mask.sum()) == numbers.size:
+                table = np.full(self.shape, np.nan)
+                table[mask] = numbers
+                return table
+        return None
+
+    @cached_property
+    def trained(self) -> Array:
+        """Positions that get a gradient from any term: log-probability, entropy or value."""
+        found = self.used
+        for position in range(len(self.loss.event.calls)):
+            gradient = self.loss.arrays.get(f"c{position}.gradient")
+            if gradient is not None and gradient.ndim >= 2 and gradient.shape[:2] == self.shape:
+                found = found | (gradient.reshape(*self.shape, -1) != 0).any(axis=2)
+        return found
+
     @property
     def fresh(self) -> bool:
-        """Whether the policy has not moved since the tokens were drawn, as far as the ratio in the loss tells."""
-        return all(float(np.abs(ratio - 1).max()) < STILL_ONE for ratio in self.loss.ratios if ratio.size)
+        """Whether the policy has not moved since the tokens were drawn: it was asked without a gradient after the last step, and the
+        ratio in the loss, where there is one, is 1."""
+        return self.sampled_anew and all(
+            float(np.abs(ratio - 1).max()) < STILL_ONE for ratio in self.loss.ratios if ratio.size
+        )
+
+    @property
+    def sampled_anew(self) -> bool:
+        """Whether the trained network was asked without a gradient since the last step: it sampled, or scored what was sampled."""
+        graded = {about.get("module") for about in self.loss.event.calls}
+        return self.prompt is not None or any(about.get("module") in graded for about in self.loss.event.silent)
+
+    def ratio(self) -> Array | None:
+        """[sequences, positions] of new to old probabilities, nan where there is no token."""
+        return self.laid_out(self.loss.ratios[0]) if self.loss.ratios else None
+
+    def advantages(self) -> Array | None:
+        """[sequences, positions]: what the ratio is multiplied with."""
+        for position, about in enumerate(self.loss.event.constants):
+            if about.get("role") == "weight" and about.get("beside") == "ExpBackward0":
+                numbers = self.loss.arrays.get(f"k{position}")
+                return None if numbers is None else self.laid_out(numbers.astype(np.float64))
+        return None
 
     def scored_logits(self) -> tuple[Array, Array] | None:
         """(log-probabilities, logits) of the tokens in the loss, where a network's answers, at some temperature, are the logits
@@ -112,10 +158,11 @@ class Tokens:
             for start in range(output.shape[1] - self.shape[1] + 1):
                 logits = output[:, start : start + self.shape[1]].astype(np.float64)[used]
                 for temperature in TEMPERATURES:
-                    table = logits / temperature
-                    scores = table[np.arange(len(action)), action] - np.logaddexp.reduce(table, axis=1)
-                    if float(np.abs(scores - value).max()) < 1e-4:
-                        return value, table, start
+                    if _explains(logits / temperature, action, value):
+                        return value, logits / temperature, start
+                allowed = _allowed_tokens(logits, action, value)
+                if allowed is not None and _explains(np.where(allowed, logits, NEVER), action, value):
+                    return value, np.where(allowed, logits, NEVER), start
         return None
 
     @property
@@ -128,6 +175,22 @@ class Tokens:
             if gradient.shape[0] == self.shape[0] and 0 <= gradient.shape[1] - self.shape[1] <= 1:
                 return np.asarray((gradient != 0).any(axis=2)[:, : self.shape[1]])
         return None
+
+
+def _explains(logits: Array, action: Array, value: Array) -> bool:
+    scores = logits[np.arange(len(action)), action] - np.logaddexp.reduce(logits, axis=1)
+    return bool(np.abs(scores - value).max() < SCORED)
+
+
+def _allowed_tokens(logits: Array, action: Array, value: Array) -> Array | None:
+    """Of a vocabulary of which some tokens are never written: which ones are left. exp(logit - log-probability) of the token taken is the
+    sum of exp(logit) over those, which is linear in 0 or 1 for each."""
+    rows, tokens = logits.shape
+    if rows < 2 * tokens:
+        return None
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    found = least_squares(powers, powers[np.arange(rows), action] * np.exp(-value))
+    return None if found is None else np.asarray(found > 0.5)
 
 
 def token_losses(seen: Seen) -> list[Tokens]:
@@ -188,18 +251,6 @@ def rewarded(seen: Seen) -> list[Rewarded]:
         found = [_rewards(tokens) for tokens in token_losses(seen)]
         known = seen.notes["rewarded"] = [each for each in found if each is not None]
     return list(known)
-
-
-def reward_means(seen: Seen) -> list[float]:
-    """Mean reward of each batch that was looked at, in the order of training. Which tensor holds the rewards is known from the
-    batches whose weights it explains; in the others (all rewards alike, say) it is the tensor in the same place."""
-    found = rewarded(seen)
-    if not found:
-        return []
-    sources = Counter((each.source, len(each.tokens.loss.arrays[each.source])) for each in found)
-    (source, size), _ = sources.most_common(1)[0]
-    losses = [tokens.loss for tokens in token_losses(seen)]
-    return [float(loss.arrays[source].mean()) for loss in losses if len(loss.arrays.get(source, ())) == size]
 
 
 def _rewards(tokens: Tokens) -> Rewarded | None:

@@ -11,6 +11,7 @@ import numpy as np
 from ..check import Finding
 from ..seen import Seen
 from ..seen.returns import fit_targets
+from ..seen.token_rollouts import token_rollouts
 from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck, some
 from .bootstrap import NO_CREDIT, bootstraps
@@ -175,17 +176,13 @@ class CreditReachesOn(SeenCheck):
     family = "mechanism-target"
 
     def lacks(self, seen: Seen) -> str:
-        if bootstraps(seen) or any(rollout.targets for rollout in seen.rollouts):
+        if bootstraps(seen) or token_rollouts(seen) or any(rollout.targets for rollout in seen.rollouts):
             return ""
         return "no targets were seen beside the rewards that they were made of"
 
     def look(self, seen: Seen) -> Finding:
-        fits = [
-            fit
-            for rollout in seen.pooled_rollouts
-            for t in rollout.targets
-            if (fit := fit_targets(rollout, t)) is not None
-        ]
+        rollouts = [*seen.pooled_rollouts, *token_rollouts(seen)]
+        fits = [fit for rollout in rollouts for t in rollout.targets if (fit := fit_targets(rollout, t)) is not None]
         fits = [fit for fit in fits if fit.matched]
         found = bootstraps(seen)
         alone = [each for each in found if each.reward_only <= 1e-4]

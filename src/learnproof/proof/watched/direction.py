@@ -20,6 +20,7 @@ from ..seen import Loss, Seen
 from ..seen.fitting import correlation
 from ..seen.losses import Array
 from ..seen.rollouts import Rollout
+from ..seen.token_rollouts import token_rollouts
 from ..seen.tokens import misordered, rewarded
 from .base import ENOUGH, SeenCheck, some
 from .bootstrap import bootstraps
@@ -58,7 +59,7 @@ class PolicyDirection(SeenCheck):
     def look(self, seen: Seen) -> Finding:
         by_cycle = _agreements(seen)
         numbers = np.array([float(np.mean(values)) for values in by_cycle.values()] or [0.0]) * descends(seen)
-        rows = sum(len(rollout.time) for rollout in seen.rollouts)
+        rows = sum(len(rollout.time) for rollout in [*seen.rollouts, *token_rollouts(seen)])
         figures: dict[str, Any] = {
             "rollouts": len(numbers),
             "transitions": rows,
@@ -122,14 +123,14 @@ def _agreements(seen: Seen) -> dict[int, list[float]]:
     if known is not None:
         return dict(known)
     found: dict[int, list[float]] = defaultdict(list)
-    for rollout in seen.pooled_rollouts:
+    for rollout in [*seen.pooled_rollouts, *token_rollouts(seen)]:
         candidates = _advantages(rollout)
         weights = rollout.policy_weights(LOSSES_EACH)
         for candidate_values in [[_correlation(weight, c) for weight in weights] for c in candidates]:
             values = [value for value in candidate_values if value is not None]
             if values and (not found[rollout.cycle] or np.mean(values) > np.mean(found[rollout.cycle])):
                 found[rollout.cycle] = values
-    for each in rewarded(seen):
+    for each in [] if token_rollouts(seen) else rewarded(seen):
         found[each.tokens.loss.update].append(each.agreement)
     kept = {cycle: values for cycle, values in found.items() if values}
     seen.notes["agreements"] = kept

@@ -14,8 +14,9 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
+from ..seen.token_rollouts import left_out
 from ..seen.tokens import Tokens, token_losses
-from .base import ENOUGH, SeenCheck
+from .base import ENOUGH, FEW_ROWS, SeenCheck
 
 AWAY = 1e-6
 SETTLED = 4
@@ -71,6 +72,15 @@ class TokensMasked(SeenCheck):
                 "Positions whose log-probability is masked out still get a gradient from another term of the loss.",
                 "Entropy or divergence is averaged over padding too.",
                 "Multiply every term by the mask before it is averaged, and divide by the mask's sum.",
+            )
+        cut_short, sequences = left_out(seen)
+        figures |= {"sequences": sequences, "without_their_last_token": cut_short}
+        if cut_short >= FEW_ROWS and cut_short > 0.2 * sequences:
+            return fail(
+                f"In {cut_short} of {sequences} sequences the last token, with which the reward came, is not in the loss: the target "
+                "of the token before it goes on past the mask.",
+                "The mask drops the token that ends a sequence, so that ending is never trained.",
+                "Count the ending token among those that the policy chose; mask only what comes after it.",
             )
         known = sum(t.prompt is not None for t in found)
         return self.finding(

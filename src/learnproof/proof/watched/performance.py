@@ -18,13 +18,13 @@ from ...evidence.watched import Played
 from ..check import Finding
 from ..performance import MIN_SEEDS, PairedScores
 from ..seen import Seen, seen
-from ..seen.tokens import reward_means
+from ..seen.token_rollouts import reward_means
 from ..statistics import rise_test, welch_test
 from .bootstrap import bootstraps
 
 QUESTION = "Did the returns of training rise, beyond chance?"
 MIN_EPISODES = 20
-MIN_REWARDS = 12
+MIN_REWARDS = 6
 USUALLY = 0.5
 """Share of successful episodes from which the task counts as done, whether it was from the start or not."""
 PARTS = 4

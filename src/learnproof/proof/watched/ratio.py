@@ -100,6 +100,19 @@ def _later_ratios(seen: Seen) -> tuple[int, int]:
                 stuck, moved = stuck + (off <= EXACTLY), moved + (off > EXACTLY)
             visited.update(int(row) for row in rows.tolist())
             steps = loss.update if steps < 0 else steps
+    sequences: dict[tuple[int, ...], int] = {}
+    """Tokens of each sequence of the batch -> the update in which it was trained on first."""
+    for tokens in token_losses(seen):
+        ratio = tokens.ratio()
+        if ratio is None or tokens.action is None:
+            continue
+        if tokens.sampled_anew and tokens.loss.update not in sequences.values():
+            sequences = {}
+        names = [tuple(row) for row in np.where(tokens.trained, tokens.action, -1).tolist()]
+        again = np.array([sequences.setdefault(name, tokens.loss.update) < tokens.loss.update for name in names])
+        if again.mean() > 0.5:
+            off = float(np.nanmax(np.abs(ratio[again] - 1)))
+            stuck, moved = stuck + (off <= EXACTLY), moved + (off > EXACTLY)
     return stuck, moved
 
 
@@ -111,6 +124,12 @@ class Sides:
     pushed: int = 0
     inward: int = 0
     held: int = 0
+
+    def add(self, outward: bool, moved: bool) -> None:
+        self.outward += outward
+        self.inward += not outward
+        self.pushed += outward and moved
+        self.held += not outward and not moved
 
     @property
     def rows(self) -> int:
@@ -139,10 +158,15 @@ def _clipped_sides(seen: Seen) -> Sides:
                 if abs(r - 1) <= bounds * 1.01:
                     continue
                 gone_as_asked = (r > 1) == (signs[row] > 0)
-                sides.outward += gone_as_asked
-                sides.inward += not gone_as_asked
-                sides.pushed += gone_as_asked and w != 0
-                sides.held += not gone_as_asked and w == 0
+                sides.add(gone_as_asked, w != 0)
+    for tokens in token_losses(seen):
+        bounds, ratios, advantages = _clip_range(tokens.loss), tokens.ratio(), tokens.advantages()
+        if bounds is None or ratios is None or advantages is None:
+            continue
+        for at in np.argwhere(np.abs(ratios - 1) > bounds * 1.01):
+            r, asked = float(ratios[tuple(at)]), float(advantages[tuple(at)])
+            if asked != 0:
+                sides.add((r > 1) == (asked > 0), bool(tokens.used[tuple(at)]))
     return sides
 
 
@@ -161,9 +185,7 @@ def _first_ratios(seen: Seen) -> list[np.ndarray[Any, Any]]:
         if losses and losses[0].ratios and losses[0].ratios[0].size:
             found.append(losses[0].ratios[0])
     for tokens in token_losses(seen):
-        ratios = tokens.loss.ratios
-        if tokens.prompt is not None and ratios and ratios[0].size == tokens.used.size and tokens.used.any():
-            found.append(
-                ratios[0].reshape(-1)[tokens.used.reshape(-1)]
-            )  # sampled since the last step: the first on its batch
+        ratio = tokens.ratio()
+        if tokens.sampled_anew and ratio is not None and tokens.used.any():
+            found.append(ratio[tokens.used & np.isfinite(ratio)])
     return found

@@ -15,6 +15,7 @@ from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.returns import Fit, WeightFit, fit_as_advantages, fit_targets, fit_weights
 from ..seen.rollouts import Rollout
+from ..seen.token_rollouts import token_rollouts
 from .base import FEW_ROWS, SeenCheck
 
 
@@ -110,7 +111,7 @@ class ReturnsRecomputed(SeenCheck):
     family = "mechanism-target"
 
     def lacks(self, seen: Seen) -> str:
-        if not seen.on_policy:
+        if not seen.on_policy and not token_rollouts(seen):
             return "no rollout was seen together with a policy's loss that was made of it"
         return ""
 
@@ -128,6 +129,7 @@ class ReturnsRecomputed(SeenCheck):
                 advice="Leave the step after an end out of the batch, or make the environment with AutoresetMode.SAME_STEP.",
             )
         rollouts = [rollout for rollout in seen.pooled_rollouts if rollout.cycle in seen.on_policy_cycles]
+        rollouts += token_rollouts(seen)
         fits = [fit for r in rollouts for t in r.targets if (fit := fit_targets(r, t)) is not None]
         if fits:
             return self._drawn_to_advantages(rollouts, fits) or self._by_targets(fits)

@@ -1,0 +1,221 @@
+"""Sequences of a language model as rollouts: a token is a step, a sequence an episode, its reward comes with the last token.
+
+Where a value per token is learnt beside the policy (PPO of a language model), the targets of the values say what was made of the
+rewards, and the machinery of rollouts (returns.py) explains them. Numbers of a loss may have been flattened by a mask, [tokens] instead
+of [sequences, positions]: the gradients tell which positions they belong to. Only losses before the first step on their
+batch are read, for their predictions are still those that the targets were made of. Several of one batch are put together,
+each sequence in its place of the batch where the rows of a call without gradient tell it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from .fitting import correlation
+from .losses import Array, Loss
+from .returns import fit_targets
+from .rollouts import Rollout, Targets, Told
+from .tokens import Tokens, rewarded, token_losses
+from .view import Seen
+
+RELATED = 0.3
+"""Correlation with the targets of last tokens from which a tensor whose mean was taken may be the rewards."""
+ROUNDING = 1e-4
+"""Difference of answers, over their size, that batches of another size leave."""
+SAME_TARGET = 1e-4
+"""Difference of two targets, over their spread, that is rounding."""
+
+
+@dataclass(frozen=True)
+class Valued:
+    """A loss on tokens with a value for each: all [sequences, positions], nan where there is no token."""
+
+    tokens: Tokens
+    module: str
+    prediction: Array
+    target: Array
+    weight: Array
+    beyond: Array
+    """[sequences]: the prediction at the position after the last token, nan where there is none."""
+    place: Array
+    """Of each sequence in its batch."""
+    batch: int
+
+    @property
+    def last(self) -> Array:
+        """The target of each sequence's last token."""
+        at = _last_position(self.target)
+        return np.where(at >= 0, self.target[np.arange(len(at)), at], np.nan)
+
+
+def _last_position(table: Array) -> Array:
+    """Of what is known in each row; -1 where nothing is."""
+    return np.asarray(np.where(np.isfinite(table), np.arange(table.shape[1]), -1).max(axis=1))
+
+
+def token_rollouts(seen: Seen) -> list[Rollout]:
+    """One for each batch whose losses have values and whose rewards were found."""
+    known = seen.notes.get("token_rollouts")
+    if known is None:
+        by_cycle: dict[int, list[Valued]] = defaultdict(list)
+        for tokens in token_losses(seen):
+            valued = _valued(tokens) if tokens.fresh else None
+            if valued is not None:
+                by_cycle[tokens.loss.cycle].append(valued)
+        found = [_rollout(cycle, parts) for cycle, parts in by_cycle.items()]
+        known = seen.notes["token_rollouts"] = [rollout for rollout in found if rollout is not None]
+    return list(known)
+
+
+def left_out(seen: Seen) -> tuple[int, int]:
+    """Sequences of which the last token in the loss is not the last one of the sequence: its target goes on to one token more,
+    which bears the reward and is not trained. And all sequences that could be asked."""
+    found = asked = 0
+    for rollout in token_rollouts(seen):
+        fit = fit_targets(rollout, rollout.targets[0])
+        if rollout.told is None or fit is None or not fit.matched or fit.form != "lambda return":
+            continue
+        beyond, target = rollout.told.beyond, rollout.targets[0].target
+        decay = fit.gamma * (fit.gae_lambda or 0.0)
+        reward = fit.reward_scale * rollout.reward
+        goes_on = fit.gamma * beyond + decay * (reward - beyond)
+        near = SAME_TARGET * max(float(np.std(target)), 1e-6)
+        rows = rollout.terminated & np.isfinite(beyond) & (np.abs(goes_on - reward) > 10 * near)
+        asked += int(rows.sum())
+        found += int((np.abs(goes_on - target)[rows] <= near).sum())
+    return found, asked
+
+
+def reward_means(seen: Seen) -> list[float]:
+    """Mean reward of each batch that was looked at, in the order of training. Which tensor holds the rewards is known from the
+    batches whose targets or weights it explains; in the others (all rewards alike, say) it is the tensor in the same place."""
+    sources = Counter((r.told.rewards, len(r.losses[0].arrays[r.told.rewards])) for r in token_rollouts(seen) if r.told)
+    sources.update((each.source, len(each.tokens.loss.arrays[each.source])) for each in rewarded(seen))
+    if not sources:
+        return []
+    (source, size), _ = sources.most_common(1)[0]
+    batches = {tokens.loss.update: tokens.loss.arrays.get(source, ()) for tokens in reversed(token_losses(seen))}
+    return [float(np.mean(batch)) for _, batch in sorted(batches.items()) if len(batch) == size]
+
+
+def _valued(tokens: Tokens) -> Valued | None:
+    loss = tokens.loss
+    for position, about in enumerate(loss.event.constants):
+        constant = loss.arrays.get(f"k{position}")
+        if constant is None or not loss.is_regression(about):
+            continue
+        numbers = tokens.laid_out(constant.astype(np.float64))
+        call = next((call for call in reversed(about.get("calls", [])) if _per_token(tokens, loss, int(call))), None)
+        if numbers is None or call is None:
+            continue
+        prediction = loss.arrays[f"c{call}.output"].astype(np.float64).reshape(tokens.shape)
+        after = _last_position(numbers) + 1
+        padded = np.column_stack([prediction, np.full(len(prediction), np.nan)])
+        beyond = padded[np.arange(len(after)), after]
+        prediction = np.where(np.isfinite(numbers), prediction, np.nan)
+        target = numbers if about["role"] == "target" else prediction - float(about.get("sign", 1)) * numbers
+        weight = np.where(np.isfinite(numbers), -tokens.gradient, np.nan)
+        place, batch = _places(loss, tokens.shape[0])
+        module = str(loss.event.calls[call].get("module"))
+        return Valued(tokens, module, prediction, target, weight, beyond, place, batch)
+    return None
+
+
+def _per_token(tokens: Tokens, loss: Loss, call: int) -> bool:
+    output = loss.arrays.get(f"c{call}.output")
+    return output is not None and output.shape in (tokens.shape, (*tokens.shape, 1))
+
+
+def _places(loss: Loss, sequences: int) -> tuple[Array, int]:
+    """Where the sequences of a loss stand in their batch, and its size: a network gave the same answers to them without a gradient, as
+    far as batches of another size round alike."""
+    best = np.arange(sequences), sequences
+    width = 0
+    for at, about in enumerate(loss.event.silent):
+        silent = loss.arrays.get(f"n{at}.output")
+        for call, graded in enumerate(loss.event.calls):
+            output = loss.arrays.get(f"c{call}.output")
+            if silent is None or output is None or about.get("module") != graded.get("module") or output.ndim < 3:
+                continue
+            if len(output) != sequences or silent.shape[1:] != output.shape[1:] or output[0].size <= width:
+                continue
+            place = _nearest(output.reshape(sequences, -1), silent.reshape(len(silent), -1))
+            if place is not None:
+                best, width = (place, len(silent)), output[0].size
+    return best
+
+
+def _nearest(rows: Array, batch: Array) -> Array | None:
+    """The row of the batch that each is, no two the same; None where one of them is none of it."""
+    free = np.ones(len(batch), bool)
+    places = []
+    for row in rows.astype(np.float64):
+        off = np.where(free, np.abs(batch - row).max(axis=1), np.inf)
+        place = int(off.argmin())
+        if off[place] > ROUNDING * max(1.0, float(np.abs(row).max())):
+            return None
+        free[place] = False
+        places.append(place)
+    return np.array(places)
+
+
+def _rollout(cycle: int, parts: list[Valued]) -> Rollout | None:
+    source = _reward_source(parts)
+    if source is None:
+        return None
+    positions = parts[0].target.shape[1]
+    batch = parts[0].batch
+    whole = {
+        name: np.full((batch, positions), np.nan) for name in ("prediction", "target", "weight", "reward", "beyond")
+    }
+    for part in parts:
+        if part.batch != batch or part.target.shape[1] != positions:
+            continue
+        for name in ("prediction", "target", "weight"):
+            whole[name][part.place] = getattr(part, name)
+        whole["beyond"][part.place] = part.beyond[:, None]
+        whole["reward"][part.place] = part.tokens.loss.arrays[source].astype(np.float64)[part.place][:, None]
+    used = np.isfinite(whole["target"])
+    sequence, time = np.nonzero(used)
+    last = time == _last_position(whole["target"])[sequence]
+    names = (sequence * (positions + 1) + time + 2).astype(np.uint64)
+    nothing = np.zeros(len(names), bool)
+    return Rollout(
+        cycle=cycle,
+        time=time + 1,
+        stream=np.zeros(len(names), int),
+        copy=sequence,
+        observation=names,
+        next_observation=names + np.uint64(1),
+        final_observation=np.zeros(len(names), np.uint64),
+        reward=np.where(last, whole["reward"][used], 0.0),
+        terminated=last,
+        truncated=nothing,
+        resets=nothing,
+        action=None,
+        silent=[],
+        losses=[part.tokens.loss for part in parts],
+        told=Told(
+            targets=[Targets(parts[0].module, whole["target"][used], whole["prediction"][used])],
+            weights=[whole["weight"][used]],
+            rewards=source,
+            beyond=np.where(last, whole["beyond"][used], np.nan),
+        ),
+    )
+
+
+def _reward_source(parts: list[Valued]) -> str | None:
+    """The tensor of one number per sequence, among those whose mean was taken, that agrees best with the last tokens' targets."""
+    best, strongest = None, RELATED
+    for name, candidate in parts[0].tokens.loss.arrays.items():
+        if name[0] != "r" or not name[1:].isdigit() or len(candidate) != parts[0].batch:
+            continue
+        same = [part for part in parts if part.batch == len(candidate) and name in part.tokens.loss.arrays]
+        rewards = [part.tokens.loss.arrays[name].astype(np.float64)[part.place] for part in same]
+        strength = correlation(np.concatenate([part.last for part in same]), np.concatenate(rewards)) or 0.0
+        if strength > strongest:
+            best, strongest = name, strength
+    return best
