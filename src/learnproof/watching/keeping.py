@@ -15,6 +15,10 @@ SEVERAL = 0.2
 come again, some lie nearer than they did."""
 DRAWN, DRAWN_LOSSES, FEWEST_ROWS = 0.3, 5, 8
 """Share of older rows in a batch, and such batches, from which a memory is known to be drawn from."""
+WIDE = 48
+"""Numbers of a row from which an answer may be a hidden layer's."""
+HEAVY = 150_000
+"""Bytes of a loss up to which those are kept too."""
 ASKED_AGAIN = 4
 """Updates of a window after whose step networks are asked once more: of a large one, that costs a third of the update."""
 
@@ -66,6 +70,7 @@ class Keeping:
             body["transitions_of"] = batch or None
             self._transitions(arrays, arrays.get(batch))
         arrays = {name: numpy.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
+        lighten(arrays)
         file, digest = session.writer.sample("loss", body["update"], body["backward"], arrays)
         session.say("loss", file=file, sha256=digest, roles=sorted(arrays), **body)
 
@@ -203,6 +208,17 @@ class Keeping:
             if steps > arrays.get("t.rewards", numpy.zeros((0, 1))).shape[1]:  # targets over several steps
                 windows = transitions.windows(numbers[known], steps)
                 arrays.update({"t." + name: column for name, column in windows.items()})
+
+
+def lighten(arrays: dict[str, Any]) -> None:
+    """Leave out what hidden layers said, widest first, until the rest is small: a window has room for many losses, and what a
+    loss compares is a few numbers a row."""
+    size = sum(array.nbytes for array in arrays.values())
+    wide = [name for name, array in arrays.items() if name[0] in "cn" and array.ndim == 2 and array.shape[1] > WIDE]
+    for name in sorted(wide, key=lambda name: arrays[name].nbytes, reverse=True):
+        if size <= HEAVY:
+            return
+        size -= arrays.pop(name).nbytes
 
 
 def _calls_behind(pending: Pending, constant: graph.Constant) -> list[int]:

@@ -1,0 +1,161 @@
+"""PPO of a language model, its tokens flattened by a mask: targets, ratios and masks, right and wrong."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from made_losses import made_loss
+
+from learnproof.proof.seen.losses import Loss
+from learnproof.proof.seen.token_rollouts import left_out, reward_means, token_rollouts
+from learnproof.proof.watched.direction import PolicyDirection
+from learnproof.proof.watched.language import TokensMasked
+from learnproof.proof.watched.ratio import RatioIsOne
+from learnproof.proof.watched.returns import ReturnsRecomputed
+from learnproof.proof.watched.shapes import SampledAsScored
+
+SEQUENCES, POSITIONS, WORDS, GAMMA, LAMBDA, CLIP = 48, 6, 7, 0.98, 0.9, 0.2
+END, NEVER_WRITTEN = 1, 0
+
+
+class Batch:
+    """Sampled sequences with values, rewards and old log-probabilities, as a script would hold them."""
+
+    def __init__(self, seed: int, fault: str) -> None:
+        rng = np.random.default_rng(seed)
+        self.rng, self.fault = rng, fault
+        self.logits = rng.normal(size=(SEQUENCES, POSITIONS, WORDS)).astype(np.float32)
+        self.value = rng.normal(size=(SEQUENCES, POSITIONS)).astype(np.float32)
+        self.log_probs = self.scored(self.logits)
+        drawn_from = self.log_probs + (3 * rng.normal(size=self.log_probs.shape) if fault == "other sampler" else 0.0)
+        drawn_from[..., NEVER_WRITTEN] = -np.inf
+        self.action = (drawn_from + rng.gumbel(size=drawn_from.shape)).argmax(axis=2)
+        ended = np.cumsum(self.action == END, axis=1) - (self.action == END) > 0
+        self.mask = ~ended
+        self.reward = rng.random(SEQUENCES).astype(np.float32)
+        rewards = np.zeros((SEQUENCES, POSITIONS))
+        rewards[np.arange(SEQUENCES), self.mask.sum(axis=1) - 1] = self.reward
+        turn = fault == "along the batch"
+        tables = (rewards, self.value.astype(float), self.mask)
+        found = returns(*((t.T for t in tables) if turn else tables))
+        self.target = found.T if turn else found
+        self.advantage = np.where(self.mask, self.target - self.value, 0.0)
+        self.used = self.mask & (self.action != END) if fault == "end dropped" else self.mask
+
+    def scored(self, logits: np.ndarray) -> np.ndarray:
+        table = logits.astype(float).copy()
+        table[..., NEVER_WRITTEN] = -1e9
+        return table - np.logaddexp.reduce(table, axis=2, keepdims=True)
+
+    def loss(self, update: int, rows: np.ndarray, moved: float) -> Loss:
+        logits = self.logits[rows] + np.float32(moved) * self.rng.normal(size=self.logits[rows].shape).astype(
+            np.float32
+        )
+        at = self.action[rows][..., None]
+        new = np.take_along_axis(self.scored(logits), at, axis=2)[..., 0]
+        old = np.take_along_axis(self.log_probs[rows], at, axis=2)[..., 0]
+        old = new if self.fault == "compared with itself" else old
+        ratio, asked, used = np.exp(new - old), self.advantage[rows], self.used[rows]
+        outside = np.abs(ratio - 1) > CLIP
+        further = (ratio > 1) == (asked > 0)
+        held = outside & (~further if self.fault == "clip turned" else further)
+        gradient = np.where(used & ~held, -ratio * asked, 0.0)
+        value = self.value[rows] + np.float32(moved) * self.rng.normal(size=self.value[rows].shape).astype(np.float32)
+        difference = value - self.target[rows]
+        arrays = {
+            "p0.value": new.reshape(-1).astype(np.float32),
+            "p0.action": at.reshape(-1),
+            "p0.gradient": gradient[..., None].astype(np.float32),
+            "k0": difference[used].astype(np.float32),
+            "k1": asked[used].astype(np.float32),
+            "k2": ratio[used].astype(np.float32),
+            "c0.output": logits,
+            "c1.output": value[..., None],
+            "c1.gradient": np.where(used, difference, 0.0)[..., None].astype(np.float32),
+        }
+        silent = []
+        if moved == 0:
+            noise = 1 + 1e-7 * self.rng.normal(size=self.logits.shape).astype(np.float32)
+            arrays |= {"n0.output": self.logits * noise, "r0": self.reward, "r1": self.value.mean(axis=1)}
+            silent = [{"module": "head", "shape": list(self.logits.shape)}]
+        shape = [len(rows), POSITIONS]
+        return made_loss(
+            arrays, update, terms=[{"coefficient": -1.0}, {"coefficient": 0.5}], n_terms=2, clips=[[1 - CLIP, 1 + CLIP]],
+            constants=[
+                {"role": "difference", "sign": 1, "beside": "SqueezeBackward1", "terms": [1], "calls": [1]},
+                {"role": "weight", "sign": 1, "beside": "ExpBackward0", "terms": [0], "calls": [0]},
+                {"role": "ratio", "sign": 1, "beside": "IndexBackward0", "terms": [0], "calls": [0]},
+            ],
+            silent=silent,
+            calls=[{"module": "head", "shape": [*shape, WORDS]}, {"module": "value", "shape": [*shape, 1]}],
+            log_probs=[{"kind": "log_softmax", "shape": [*shape, 1], "terms": [0]}], transitions_of=None,
+        )  # fmt: skip
+
+
+def returns(rewards: np.ndarray, value: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    advantage = np.zeros_like(rewards)
+    last = np.zeros(len(rewards))
+    for t in reversed(range(rewards.shape[1])):
+        alive = mask[:, t + 1].astype(float) if t + 1 < rewards.shape[1] else np.zeros(len(rewards))
+        following = value[:, t + 1] * alive if t + 1 < rewards.shape[1] else 0.0
+        last = rewards[:, t] + GAMMA * following - value[:, t] + GAMMA * LAMBDA * alive * last
+        advantage[:, t] = last
+    return advantage + value
+
+
+def seen(fault: str = ""):
+    """Eight batches; of each a first half before any step, the other half after one, and the first half again."""
+    losses = []
+    for number in range(8):
+        batch = Batch(number, fault)
+        order = batch.rng.permutation(SEQUENCES)
+        halves = order[: SEQUENCES // 2], order[SEQUENCES // 2 :]
+        for step, (rows, moved) in enumerate([(halves[0], 0.0), (halves[1], 0.2), (halves[0], 0.5)]):
+            losses.append(batch.loss(3 * number + step, rows, moved))
+    return SimpleNamespace(
+        training_losses=losses, environments={}, notes={}, rollouts=[], pooled_rollouts=[], on_policy=False,
+        on_policy_cycles=set(), by_cycle={}, steps=[],
+    )  # fmt: skip
+
+
+def test_a_healthy_loop_is_explained_and_passes():
+    view = seen()
+    assert len(token_rollouts(view)) == 8
+    recomputed = ReturnsRecomputed().look(view)
+    assert recomputed.status == "pass"
+    assert recomputed.figures["gamma"] == pytest.approx(GAMMA, abs=1e-5)
+    assert recomputed.figures["lambda"] == pytest.approx(LAMBDA, abs=1e-5)
+    assert left_out(view)[0] == 0 < left_out(view)[1]
+    for check in (PolicyDirection(), TokensMasked(), RatioIsOne(), SampledAsScored()):
+        assert check.look(view).status == "pass", check.look(view).summary
+
+
+@pytest.mark.parametrize(
+    ("fault", "check", "words"),
+    [
+        ("along the batch", ReturnsRecomputed(), "instead of along time"),
+        ("end dropped", TokensMasked(), "last token"),
+        ("clip turned", RatioIsOne(), "wrong side"),
+        ("compared with itself", RatioIsOne(), "exactly 1"),
+        ("other sampler", SampledAsScored(), "less likely"),
+    ],
+)
+def test_a_fault_is_named(fault, check, words):
+    found = check.look(seen(fault))
+    assert found.status == "fail"
+    assert words in found.summary
+
+
+def test_the_rewards_are_told_from_other_means_and_counted_once_a_batch():
+    view = seen()
+    assert {rollout.told.rewards for rollout in token_rollouts(view) if rollout.told} == {"r0"}
+    means = reward_means(view)
+    assert means == pytest.approx([float(Batch(number, "").reward.mean()) for number in range(8)])
+
+
+def test_without_values_there_are_no_such_rollouts():
+    view = seen()
+    for loss in view.training_losses:
+        loss.event.constants[:] = loss.event.constants[1:]
+    assert token_rollouts(view) == []
+    assert "rollout" in ReturnsRecomputed().lacks(view)
