@@ -58,6 +58,14 @@ class Fit:
         return self.error <= MATCHED
 
 
+def rollout_fits(rollout: Rollout) -> list[Fit]:
+    """Of each value head's targets that can be told; worked out once."""
+    if rollout.fits is None:
+        found = [fit_targets(rollout, targets) for targets in rollout.targets]
+        rollout.fits = [fit for fit in found if fit is not None]
+    return rollout.fits
+
+
 def fit_targets(rollout: Rollout, targets: Targets) -> Fit | None:
     """The best explanation of a value head's targets, or None where there are too few rows to tell."""
     best: Fit | None = None

@@ -65,6 +65,8 @@ class Rollout:
     parts: list[list[Loss]] = field(default_factory=list, repr=False)
     """Of one put together of several (pooling.py): the losses of each."""
     told: Told | None = field(default=None, repr=False)
+    fits: list[Any] | None = field(default=None, repr=False)
+    """What returns.py found, once it was asked."""
 
     def policy_weights(self, most: int) -> list[Array]:
         """What each of the first losses weighs the log-probabilities with, by row (nan where it has none); of several rollouts put

@@ -16,7 +16,7 @@ import numpy as np
 
 from .fitting import correlation
 from .losses import Array, Loss
-from .returns import fit_targets
+from .returns import rollout_fits
 from .rollouts import Rollout, Targets, Told
 from .tokens import Tokens, rewarded, token_losses
 from .view import Seen
@@ -75,7 +75,7 @@ def left_out(seen: Seen) -> tuple[int, int]:
     which bears the reward and is not trained. And all sequences that could be asked."""
     found = asked = 0
     for rollout in token_rollouts(seen):
-        fit = fit_targets(rollout, rollout.targets[0])
+        fit = next(iter(rollout_fits(rollout)), None)
         if rollout.told is None or fit is None or not fit.matched or fit.form != "lambda return":
             continue
         beyond, target = rollout.told.beyond, rollout.targets[0].target

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Seen
-from ..seen.returns import fit_targets
+from ..seen.returns import rollout_fits
 from ..seen.token_rollouts import token_rollouts
 from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck, some
@@ -182,8 +182,7 @@ class CreditReachesOn(SeenCheck):
 
     def look(self, seen: Seen) -> Finding:
         rollouts = [*seen.pooled_rollouts, *token_rollouts(seen)]
-        fits = [fit for rollout in rollouts for t in rollout.targets if (fit := fit_targets(rollout, t)) is not None]
-        fits = [fit for fit in fits if fit.matched]
+        fits = [fit for rollout in rollouts for fit in rollout_fits(rollout) if fit.matched]
         found = bootstraps(seen)
         alone = [each for each in found if each.reward_only <= 1e-4]
         gammas = [fit.gamma for fit in fits] + [each.explanations[0].gamma for each in found if each.explanations]

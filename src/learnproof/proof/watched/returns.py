@@ -13,7 +13,7 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
-from ..seen.returns import Fit, WeightFit, fit_as_advantages, fit_targets, fit_weights
+from ..seen.returns import Fit, WeightFit, fit_as_advantages, fit_weights, rollout_fits
 from ..seen.rollouts import Rollout
 from ..seen.token_rollouts import token_rollouts
 from .base import FEW_ROWS, SeenCheck
@@ -130,7 +130,7 @@ class ReturnsRecomputed(SeenCheck):
             )
         rollouts = [rollout for rollout in seen.pooled_rollouts if rollout.cycle in seen.on_policy_cycles]
         rollouts += token_rollouts(seen)
-        fits = [fit for r in rollouts for t in r.targets if (fit := fit_targets(r, t)) is not None]
+        fits = [fit for rollout in rollouts for fit in rollout_fits(rollout)]
         if fits:
             return self._drawn_to_advantages(rollouts, fits) or self._by_targets(fits)
         return self._by_weights(seen)
