@@ -72,6 +72,8 @@ class Bootstrapped:
     rows: int
     reward_only: float
     """Error of y = c r: small where nothing of the future is in the target."""
+    ends_with_more: int
+    """Terminal rows whose target is more than that."""
     next_rows_reset: int
     """Cut rows whose future was read from the first observation of the next episode."""
     shifted: str
@@ -155,6 +157,7 @@ def _explain(
         cut_rows=int(cut.sum()),
         rows=len(rows),
         reward_only=np.inf if alone is None else alone[1],
+        ends_with_more=0 if alone is None else int((np.abs(y - reward * alone[0])[terminated] > NEAR * spread).sum()),
         next_rows_reset=_read_from_reset(loss, rows),
         shifted="",
         other_actions=_other_actions(loss, rows, regression),
@@ -224,6 +227,7 @@ def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
         cut_rows=sum(explanations[0].cut.values()),
         rows=len(rows),
         reward_only=np.inf,
+        ends_with_more=0,
         next_rows_reset=0,
         shifted="",
         other_actions=_other_actions(loss, rows, regression),

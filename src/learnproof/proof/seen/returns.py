@@ -35,6 +35,8 @@ EXACT = 2e-5
 """Special rows are few, so each must agree more closely: the chance that a wrong treatment comes this near is as small."""
 MOST_INSIDE = 0.9
 """Share of the rows inside episodes that a definition must explain; where two rollouts meet, one in a rollout does not."""
+REWARD_ALONE = 1e-5
+"""Difference, over their size, of returns from rewards alone."""
 MIN_ROWS = 12
 """Rows inside episodes below which three unknowns are not fitted."""
 
@@ -102,6 +104,9 @@ def _fit(rollout: Rollout, y: Array, source: Mapping[int, float]) -> Fit | None:
     inside = _inside(rollout, y)
     inside = inside[~rollout.ended[along[inside]]]  # where ends are read a step early, these rows know it
     spread = _spread(y)
+    alone = _reward_alone(rollout, y, inside)
+    if alone is not None:
+        return alone
     fit = _solve(rollout, y, next_value, along, inside, spread)
     if fit is None:
         return None
@@ -115,6 +120,25 @@ def _fit(rollout: Rollout, y: Array, source: Mapping[int, float]) -> Fit | None:
             return other
         return fit
     _special_rows(rollout, y, value, next_value, source, fit, spread)
+    return fit
+
+
+def _reward_alone(rollout: Rollout, y: Array, rows: Array) -> Fit | None:
+    """y = c r inside of episodes: nothing of the future. Where all rewards are alike no other fit can tell."""
+    reward, found = rollout.reward[rows], y[rows]
+    power = float(reward @ reward)
+    if len(rows) < MIN_ROWS or power == 0:
+        return None
+    scale = float(reward @ found) / power
+    size = float(np.abs(found).max())
+    if scale == 0 or float(np.abs(found - scale * reward).max()) > REWARD_ALONE * size:
+        return None
+    ended = rollout.terminated & np.isfinite(y) & ~rollout.resets
+    more = np.abs(y - scale * rollout.reward)[ended] > 10 * REWARD_ALONE * size
+    fit = Fit("lambda return", scale, 0.0, None, 0.0, len(rows))
+    if ended.any():
+        counts = {"more than the reward": int(more.sum()), "stop": int((~more).sum())}
+        fit.special["terminal"] = {name: count for name, count in counts.items() if count}
     return fit
 
 

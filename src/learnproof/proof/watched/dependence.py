@@ -13,7 +13,7 @@ from ..seen import Seen
 from ..seen.returns import rollout_fits
 from ..seen.token_rollouts import token_rollouts
 from ..seen.tokens import token_losses
-from .base import ENOUGH, SeenCheck, some
+from .base import ENOUGH, FEW_ROWS, SeenCheck, some
 from .bootstrap import NO_CREDIT, bootstraps
 
 MIN_ROWS = 16
@@ -194,6 +194,20 @@ class CreditReachesOn(SeenCheck):
         bandit = len(alone) >= ENOUGH and len(alone) > 0.9 * len(found)
         small = len(gammas) >= ENOUGH and float(np.median(gammas)) < NO_CREDIT
         if (found and bandit and not fits) or (small and not (found and not bandit and not gammas)):
+            at_ends = sum(each.ends_with_more for each in alone)
+            at_ends += sum(fit.special.get("terminal", {}).get("more than the reward", 0) for fit in fits)
+            ends = sum(each.terminal_rows for each in alone)
+            ends += sum(sum(fit.special.get("terminal", {}).values()) for fit in fits)
+            if at_ends >= FEW_ROWS and at_ends > ends / 2:
+                return self.finding(
+                    "fail",
+                    f"Inside of episodes targets are the next reward and nothing else, and at {at_ends} of {ends} ends they hold more "
+                    "than the reward: the mask of ends is upside down.",
+                    {**figures, "ends": ends, "ends_with_a_future": at_ends},
+                    where="computation of targets",
+                    cause="The future is multiplied by done where 1 - done belongs.",
+                    advice="Multiply what comes after t by 1 - done[t].",
+                )
             return self.finding(
                 "fail",
                 f"{len(alone) or len(gammas)} targets are the next reward and nothing else: actions get no credit for what they lead "

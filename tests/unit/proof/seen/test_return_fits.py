@@ -190,3 +190,19 @@ def test_rows_of_acting_calls_are_found_by_their_time():
     apart.time = 1 + np.arange(len(apart.time))
     steps = np.repeat(np.arange(0, len(apart.time), COPIES), COPIES)
     assert apart.located_by_time(steps).tolist() == list(range(len(apart.time)))
+
+
+@pytest.mark.parametrize("rewards_alike", [True, False])
+@pytest.mark.parametrize("inverted", [True, False])
+def test_returns_of_rewards_alone_are_told_and_what_stands_at_ends(rewards_alike, inverted):
+    made, reward, value, _ = rollout(3)
+    if rewards_alike:
+        reward[:] = 1.0
+        made.reward[:] = 1.0
+    ended = (made.terminated | made.truncated).reshape(STEPS, COPIES)
+    y = reward + (GAMMA * value[1:] * ended if inverted else 0.0)
+    fit = fit_targets(made, targets(made, y, value))
+    assert fit is not None
+    assert fit.matched
+    assert fit.gamma == 0
+    assert set(fit.special["terminal"]) == {"more than the reward" if inverted else "stop"}
