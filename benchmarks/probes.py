@@ -31,17 +31,38 @@ Make = Callable[[], gym.Env[Any, Any]]
 
 
 def learnproof_ppo(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
+    settings: dict[str, Any] = {
+        "ppo.n_steps": 64,
+        "ppo.minibatch_size": 64,
+        "ppo.learning_rate": 1e-3,
+        "ppo.gamma": gamma,
+    }
+    return learnproof_learner(make_env, steps, seed, copies=4, **settings, **{"policy.activation": "tanh"})
+
+
+def learnproof_learner(make_env: Make, steps: int, seed: int, copies: int, **chosen: Any) -> Any:
     import learnproof
 
-    env = gym.vector.SyncVectorEnv([make_env] * 4)
-    settings: dict[str, Any] = {
-        "ppo.n_steps": 64, "ppo.minibatch_size": 64, "ppo.learning_rate": 1e-3, "ppo.gamma": gamma, "seed": seed,
-        "policy.hidden": (64, 64), "policy.activation": "tanh", "evaluation.every_steps": 0, "evidence.enabled": False,
-    }  # fmt: skip
+    env = gym.vector.SyncVectorEnv([make_env] * copies)
+    settings = {
+        "seed": seed,
+        "policy.hidden": (64, 64),
+        "evaluation.every_steps": 0,
+        "evidence.enabled": False,
+        **chosen,
+    }
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
         with contextlib.redirect_stdout(io.StringIO()):
             result = learnproof.train(env, steps=steps, out=f"{folder}/run", **settings)
         return learnproof.load_policy(result.path, env)
+
+
+def learnproof_dqn(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
+    settings: dict[str, Any] = {
+        "algorithm": "dqn", "dqn.gamma": gamma, "dqn.learning_rate": 1e-3, "dqn.learning_starts": 200, "dqn.train_every": 2,
+        "dqn.replay_size": 5_000, "dqn.target_every": 50, "dqn.epsilon_fraction": 0.5, "dqn.epsilon_end": 0.2,
+    }  # fmt: skip
+    return learnproof_learner(make_env, steps, seed, copies=1, **settings)
 
 
 def sb3_ppo(make_env: Make, steps: int, seed: int, gamma: float, **options: Any) -> Any:
@@ -69,6 +90,7 @@ def sb3_dqn(env: gym.Env[Any, Any], steps: int, seed: int, gamma: float) -> Any:
 
 CLIMBERS: dict[str, Callable[..., Any]] = {
     "learnproof PPO": learnproof_ppo,
+    "learnproof DQN": learnproof_dqn,
     "SB3 PPO": sb3_ppo,
     "SB3 DQN": sb3_dqn,
 }

@@ -11,6 +11,7 @@
     shapes      accidental broadcasts, log-probabilities per dimension, probabilities where logits belong
     rates       learning rates that are 0, or below it; clipping that comes too late or leaves weights out
     dependence  the policy looks at its observation, credit reaches past one step
+    exploration which actions were tried early on: advice
     language    masks, references and ratios of a language model's policy gradient
     performance the script's policy played again, or the returns of training alone
 
@@ -21,6 +22,7 @@ from ..check import Check
 from .bootstrap import BootstrapRecomputed
 from .dependence import CreditReachesOn, PolicyLooks
 from .direction import ActorClimbs, PolicyDirection, ValueDirection
+from .exploration import ActionsVary
 from .language import ReferenceApart, TokensMasked
 from .lineage import RestoresSomething, TargetNetworks
 from .memory import MemoryTrue
@@ -56,6 +58,7 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     SampledAsScored(),
     PolicyLooks(),
     CreditReachesOn(),
+    ActionsVary(),
     TokensMasked(),
     ReferenceApart(),
 )
