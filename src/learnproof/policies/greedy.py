@@ -81,6 +81,10 @@ class QNetwork(PolicyNetwork):
     def policy_params(self, observation: Tensor) -> Tensor:
         return self._values(self.trunk(observation))
 
+    def values(self, observation: Tensor) -> Tensor:
+        """Of each state [B]: that of its best action."""
+        return self._values(self.trunk(observation)).amax(1)
+
     def keeping(self, observation: Tensor) -> QOutputs:
         """The same values without a graph, until `backward`."""
         with torch.no_grad():

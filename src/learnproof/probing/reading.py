@@ -67,7 +67,8 @@ def _value(policy: Any) -> Value | None:
     if callable(getattr(policy, "value", None)):
         return lambda observation: float(policy.value(observation))
     if hasattr(policy, "act_on_rows"):
-        return lambda observation: _number(policy.network.values(_tensor(policy.read(observation[None]))))
+        values = getattr(policy.network, "values", None)  # a policy that is trained through a critic has none
+        return None if values is None else lambda observation: _number(values(_tensor(policy.read(observation[None]))))
     inner: Any = getattr(policy, "policy", None)
     if callable(getattr(inner, "predict_values", None)):
         return lambda observation: _number(inner.predict_values(_tensor(observation[None])))
