@@ -1,6 +1,6 @@
 """How often is a healthy run accused, and how often is a run proven in which nothing could be learnt?
 
-    python benchmarks/alarms.py [--runs 200] [--only healthy|null] [--jobs 2] [--show]
+    python benchmarks/alarms.py [--runs 200] [--only healthy|null] [--jobs 2] [--keep FOLDER] [--show]
 
     healthy   short runs (a third of their usual steps) of the healthy programs of benchmarks/faults/first, over many seeds:
               at most 1 of 200 may be called broken
@@ -13,19 +13,14 @@ One row per run is kept in benchmarks/results/alarms.jsonl; an interrupted bench
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from watched_rows import Rows, watch
+
 HERE = Path(__file__).parent
-ROWS = HERE / "results" / "alarms.jsonl"
 PROGRAMS = HERE / "faults" / "first"
 MOST = {"healthy": 1, "null": 4}
 SHORT = {
@@ -56,23 +51,12 @@ def runs(what: str, count: int) -> list[dict[str, Any]]:
     return found
 
 
-def measure(run: dict[str, Any]) -> dict[str, Any]:
+def measure(run: dict[str, Any], keep: Path | None) -> dict[str, Any]:
     script = PROGRAMS / f"{run['script']}.py"
-    command = [sys.executable, str(script), "--seed", str(run["seed"])]
-    command += ["--steps", str(SHORT[run["script"]])]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if run["placebo"]:
-        environment["LEARNPROOF_WATCH_PLACEBO"] = run["placebo"]
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        watch = [sys.executable, "-m", "learnproof", "watch", "--quiet", "--no-report", "--out", f"{folder}/run", "--"]
-        done = subprocess.run([*watch, *command], cwd=folder, capture_output=True, text=True, env=environment)
-        place = Path(folder) / "run" / "verdict.json"
-        if not place.exists():
-            raise SystemExit(f"{run} has no verdict:\n{done.stderr[-2000:]}")
-        verdict = json.loads(place.read_text())
-    failed = [finding["check"] for finding in verdict["findings"] if finding["status"] == "fail"]
-    return {**run, "verdict": verdict["verdict"], "failed": failed, "seconds": round(time.monotonic() - began, 1)}
+    command = [sys.executable, str(script), "--seed", str(run["seed"]), "--steps", str(SHORT[run["script"]])]
+    folder = None if keep is None else keep / "-".join(str(value) for value in run.values() if value != "")
+    placebo = {"LEARNPROOF_WATCH_PLACEBO": run["placebo"]} if run["placebo"] else {}
+    return {**run, **watch(command, folder, **placebo)}
 
 
 def main() -> int:
@@ -80,22 +64,21 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--only", choices=tuple(MOST))
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", type=Path, help="keep the evidence of each run in this folder")
     parser.add_argument("--show", action="store_true", help="only print what is known")
     options = parser.parse_args()
-    ROWS.parent.mkdir(exist_ok=True)
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
-    known = {(row["what"], row["script"], row["seed"], row["placebo"]) for row in rows}
+    rows = Rows("alarms.jsonl")
+    known = rows.keys("what", "script", "seed", "placebo")
     kinds = [options.only] if options.only else list(MOST)
     wanted = [run for what in kinds for run in runs(what, options.runs) if tuple(run.values()) not in known]
     if not options.show:
-        with ThreadPoolExecutor(options.jobs) as pool:
-            for position, row in enumerate(pool.map(measure, wanted)):
-                rows.append(row)
-                with open(ROWS, "a") as file:
-                    file.write(json.dumps(row) + "\n")
-                told = f"{row['script']} seed {row['seed']} {row['placebo']}"
-                print(f"{position + 1}/{len(wanted)} {told}: {row['verdict']} {row['failed']}", flush=True)
-    met = [summarise(rows, what) for what in kinds]
+        rows.measure(
+            wanted,
+            lambda run: measure(run, options.keep),
+            lambda row: f"{row['what']} {row['script']} seed {row['seed']} {row['placebo']}",
+            options.jobs,
+        )
+    met = [summarise(rows.rows, what) for what in kinds]
     return 0 if all(met) else 1
 
 

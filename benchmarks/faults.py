@@ -1,6 +1,6 @@
 """Does the verdict see real faults, and leave healthy programs alone?
 
-    python benchmarks/faults.py [--part first|second] [--seeds 5] [--fault-seeds 1] [--only NAME] [--jobs 2]
+    python benchmarks/faults.py [--part first|second|third] [--seeds 5] [--fault-seeds 1] [--only NAME] [--jobs 2]
 
 Programs in benchmarks/faults/<part>/ train correctly by themselves; `--fault NAME` puts one real bug in, `--variant NAME` an
 oddity that is healthy. Each is watched as a stranger's script would be. A row is kept per run in
@@ -11,27 +11,23 @@ benchmarks/results/faults.jsonl, so that an interrupted benchmark goes on where 
     alarms    healthy programs that are called `broken`
     proven    healthy programs, trained as long as they ask for, that are called `proven`
 
-The second part was written by a hand that had not read the checks; its figures are printed apart.
+The second and the third part were written by hands that had not read the checks; figures are printed apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from watched_rows import Rows, watch
+
 HERE = Path(__file__).parent
-ROWS = HERE / "results" / "faults.jsonl"
+PARTS = ("first", "second", "third")
 FAMILIES = {
     "losses_reach_weights": {"weights"},
     "weights_owned": {"weights"},
@@ -108,36 +104,8 @@ def measure(program: Program, keep: Path | None) -> dict[str, Any]:
     command = [sys.executable, str(script), "--seed", str(program.seed)]
     command += ["--fault", program.fault] if program.fault else []
     command += ["--variant", program.variant] if program.variant else []
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "seen" if keep is None else keep / "-".join(str(part or "healthy") for part in program.key)
-        watch = [
-            sys.executable,
-            "-m",
-            "learnproof",
-            "watch",
-            "--quiet",
-            "--no-report",
-            "--out",
-            str(out),
-            "--",
-            *command,
-        ]
-        done = subprocess.run(
-            watch, cwd=folder, capture_output=True, text=True, timeout=900, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
-        verdict = json.loads((out / "verdict.json").read_text()) if (out / "verdict.json").exists() else None
-    if verdict is None:
-        raise SystemExit(f"{program} has no verdict:\n{done.stderr[-2000:]}")
-    failed = [finding["check"] for finding in verdict["findings"] if finding["status"] == "fail"]
-    return {
-        **vars(program),
-        "verdict": verdict["verdict"],
-        "failed": failed,
-        "missing": verdict["missing"][:3],
-        "exit": done.returncode,
-        "seconds": round(time.monotonic() - began, 1),
-    }
+    folder = None if keep is None else keep / "-".join(str(part) if part != "" else "healthy" for part in program.key)
+    return {**vars(program), **watch(command, folder)}
 
 
 def summarise(rows: list[dict[str, Any]], part: str) -> bool:
@@ -188,7 +156,7 @@ def _share(some: list[Any], all_: list[Any]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", choices=("first", "second"))
+    parser.add_argument("--part", choices=PARTS)
     parser.add_argument("--seeds", type=int, default=5, help="seeds of each healthy program")
     parser.add_argument("--fault-seeds", type=int, default=1, help="seeds of each faulty program")
     parser.add_argument("--only", default="", help="programs whose script, fault or variant contains this")
@@ -196,10 +164,9 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="keep the evidence of each run in this folder")
     parser.add_argument("--show", action="store_true", help="only print what is known")
     options = parser.parse_args()
-    ROWS.parent.mkdir(exist_ok=True)
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
-    parts = [options.part] if options.part else ["first", "second"]
-    known = {(row["part"], row["script"], row["fault"], row["variant"], row["seed"]) for row in rows}
+    rows = Rows("faults.jsonl")
+    parts = [options.part] if options.part else list(PARTS)
+    known = rows.keys("part", "script", "fault", "variant", "seed")
     wanted = [
         program
         for part in parts
@@ -207,18 +174,13 @@ def main() -> int:
         if program.key not in known and options.only in f"{program.script} {program.fault} {program.variant}"
     ]
     if not options.show:
-        with ThreadPoolExecutor(options.jobs) as pool:
-            for position, row in enumerate(pool.map(lambda program: measure(program, options.keep), wanted)):
-                rows.append(row)
-                with open(ROWS, "a") as file:
-                    file.write(json.dumps(row) + "\n")
-                what = row["fault"] or f"healthy {row['variant']}"
-                print(
-                    f"{position + 1}/{len(wanted)} {row['script']} {what} seed {row['seed']}: {row['verdict']} {row['failed']} "
-                    f"{row['seconds']} s",
-                    flush=True,
-                )
-    met = [summarise(rows, part) for part in parts]
+        rows.measure(
+            wanted,
+            lambda program: measure(program, options.keep),
+            lambda row: f"{row['script']} {row['fault'] or 'healthy ' + row['variant']} seed {row['seed']}",
+            options.jobs,
+        )
+    met = [summarise(rows.rows, part) for part in parts]
     return 0 if all(met) else 1
 
 

@@ -8,18 +8,13 @@ Never `broken`. One row per run is kept in benchmarks/results/sb3_scripts.jsonl;
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-ROWS = HERE / "results" / "sb3_scripts.jsonl"
+from watched_rows import Rows, watch
+
 DQN_ARGUMENTS = (
     "learning_rate=1e-3, buffer_size=50_000, learning_starts=1000, target_update_interval=500, exploration_fraction=0.2"
 )
@@ -41,36 +36,15 @@ def text_of(name: str, steps: int, seed: int) -> str:
     return f"from stable_baselines3 import {kind}\n\nmodel = {kind}({arguments})\nmodel.learn({steps})\n"
 
 
-def measure(run: tuple[str, str, int]) -> dict[str, Any]:
+def measure(run: tuple[str, str, int], keep: Path | None) -> dict[str, Any]:
     name, length, seed = run
     steps = SCRIPTS[name][3 if length == "long" else 4]
-    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "script.py"
         script.write_text(text_of(name, steps, seed))
-        watch = [sys.executable, "-m", "learnproof", "watch", "--quiet", "--no-report", "--out", f"{folder}/run", "--"]
-        done = subprocess.run(
-            [*watch, sys.executable, str(script)],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        place = Path(folder) / "run" / "verdict.json"
-        if not place.exists():
-            raise SystemExit(f"{run} has no verdict:\n{done.stderr[-2000:]}")
-        verdict = json.loads(place.read_text())
-    failed = [finding["check"] for finding in verdict["findings"] if finding["status"] == "fail"]
-    return {
-        "algorithm": name,
-        "length": length,
-        "seed": seed,
-        "steps": steps,
-        "verdict": verdict["verdict"],
-        "failed": failed,
-        "missing": [sentence[:200] for sentence in verdict["missing"][:2]],
-        "seconds": round(time.monotonic() - began, 1),
-    }
+        out = None if keep is None else keep / f"{name}-{length}-{seed}"
+        told = watch([sys.executable, str(script)], out)
+    return {"algorithm": name, "length": length, "seed": seed, "steps": steps, **told}
 
 
 def main() -> int:
@@ -78,11 +52,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="*", choices=tuple(SCRIPTS), default=tuple(SCRIPTS))
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--keep", type=Path, help="keep the evidence of each run in this folder")
     parser.add_argument("--show", action="store_true", help="only print what is known")
     options = parser.parse_args()
-    ROWS.parent.mkdir(exist_ok=True)
-    rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
-    known = {(row["algorithm"], row["length"], row["seed"]) for row in rows}
+    rows = Rows("sb3_scripts.jsonl")
+    known = rows.keys("algorithm", "length", "seed")
     wanted = [
         (name, length, seed)
         for seed in range(options.seeds)
@@ -91,14 +65,13 @@ def main() -> int:
         if (name, length, seed) not in known
     ]
     if not options.show:
-        with ThreadPoolExecutor(options.jobs) as pool:
-            for position, row in enumerate(pool.map(measure, wanted)):
-                rows.append(row)
-                with open(ROWS, "a") as file:
-                    file.write(json.dumps(row) + "\n")
-                told = f"{row['algorithm']} {row['length']} seed {row['seed']}: {row['verdict']} {row['failed']}"
-                print(f"{position + 1}/{len(wanted)} {told} {row['seconds']} s", flush=True)
-    return 0 if summarise(rows) else 1
+        rows.measure(
+            wanted,
+            lambda run: measure(run, options.keep),
+            lambda row: f"{row['algorithm']} {row['length']} seed {row['seed']}",
+            options.jobs,
+        )
+    return 0 if summarise(rows.rows) else 1
 
 
 def summarise(rows: list[dict[str, Any]]) -> bool:
