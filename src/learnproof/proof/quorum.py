@@ -14,7 +14,7 @@ passed for everything that is being trained, and one about *targets or identity*
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from ..evidence import Evidence
 from .check import Finding
@@ -25,7 +25,7 @@ MIN_INSPECTED_STEPS = 8
 """Gradient steps that must have been looked at before a mechanism is called working."""
 
 
-def missing_quorum(evidence: Evidence, findings: Sequence[Finding]) -> list[str]:
+def missing_quorum(evidence: Evidence, findings: Sequence[Finding], waived: Container[str] = ()) -> list[str]:
     """What the quorum lacks, as sentences; empty where it is met."""
     by_name = {finding.check: finding for finding in findings}
     steps = sum(gradient_steps_inspected(evidence).values())
@@ -37,7 +37,7 @@ def missing_quorum(evidence: Evidence, findings: Sequence[Finding]) -> list[str]
     for alternatives in _questions(evidence, by_name):
         asked = [by_name[name] for name in alternatives]
         if all(finding.status != "pass" for finding in asked):
-            missing += [lacks(finding) for finding in asked]
+            missing += [lacks(finding, waived) for finding in asked]
     return missing
 
 
@@ -68,7 +68,9 @@ def _by_kind(evidence: Evidence, by_name: Mapping[str, Finding]) -> list[tuple[s
     return questions
 
 
-def lacks(finding: Finding) -> str:
+def lacks(finding: Finding, waived: Container[str] = ()) -> str:
+    if finding.check in waived:
+        return f"{finding.check} is waived, which keeps it from counting against the run, and does not count for it."
     return f"{finding.check} has not passed. {finding.summary} {finding.advice}".rstrip()
 
 

@@ -56,7 +56,8 @@ MEMORY_CHECKS: dict[str, tuple[Check, ...]] = {
 SEEN_CHECKS: tuple[Check, ...] = (Finiteness(), NothingRefused(), WeightsChanging(), *WATCHED_CHECKS)
 """Of a loop that was watched."""
 _ALL = (*DECLARED_CHECKS, *SEEN_CHECKS, *(check for checks in MEMORY_CHECKS.values() for check in checks))
-MECHANISM_NAMES = frozenset(check.name for check in _ALL) | set(classic.RULES)
+MECHANISM_NAMES = frozenset(check.name for check in _ALL if check.family != "advice") | set(classic.RULES)
+ADVICE_NAMES = frozenset(check.name for check in (*_ALL, *ADVICE_CHECKS) if check.family == "advice")
 WAIVABLE = tuple(sorted({check.name for check in _ALL if check.accuses != "never"} | set(classic.RULES)))
 
 
@@ -216,7 +217,7 @@ def _judge(
         established = all(finding.status == "pass" for finding in findings)
     else:
         mechanical = run_checks(evidence, checks_for(evidence), accusation_rate)
-        mechanism = _mechanism(evidence, mechanical, missing_quorum(evidence, mechanical))
+        mechanism = _mechanism(evidence, mechanical, missing_quorum(evidence, mechanical, waive))
         established = performance_finding.status == "pass" and not mechanism.missing
         findings = [performance_finding, *mechanical]
     failed = [finding for finding in findings if finding.status == "fail" and finding.check not in waive]
@@ -276,7 +277,7 @@ def _missing_classic(findings: Sequence[Finding]) -> list[str]:
 
 def _issues(findings: Sequence[Finding], failed: Sequence[Finding]) -> list[str]:
     """Defects first, then the warning signs, each with what to do."""
-    advice = {check.name for check in ADVICE_CHECKS} | {"performance_improving"}
+    advice = ADVICE_NAMES | {"performance_improving"}
     warnings = [f for f in findings if f.check in advice and f.status == "undecided" and f.advice]
     return [f"{f.check}: {f.summary} {f.advice}".rstrip() for f in (*failed, *warnings)]
 

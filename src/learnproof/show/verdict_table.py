@@ -204,7 +204,7 @@ def _body(finding: Finding) -> Text:
 def _sign(finding: Finding, glyphs: Glyphs) -> tuple[str, str]:
     return {
         "fail": (glyphs.failed, "bold red"),
-        "waived": (glyphs.failed, "yellow"),
+        "waived": (glyphs.skipped, "yellow"),
         "undecided": (glyphs.unknown, "dim"),
         "pass": (glyphs.passed, "green"),
     }[finding.status]

@@ -36,6 +36,7 @@ class ActionsVary(SeenCheck):
     concerns = "policies"
     question = "Were all actions tried early on, and not only the extreme ones?"
     family = "advice"
+    accuses = "never"
 
     def lacks(self, seen: Seen) -> str:
         return "" if _early(seen) else "no actions were kept of an environment whose action space is known"
