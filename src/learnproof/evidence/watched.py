@@ -228,6 +228,15 @@ class Loaded(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CalledAs(Event):
+    """What the script calls a target or a reference, where it makes a loss; told again when the name stands for another module."""
+
+    event: ClassVar[str] = "called"
+    name: str
+    module: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnvironmentSeen(Event):
     event: ClassVar[str] = "environment"
     index: int
@@ -306,6 +315,7 @@ WATCHED_EVENTS: tuple[type[Event], ...] = (
     FollowerMoved,
     FollowerTotals,
     Loaded,
+    CalledAs,
     EnvironmentSeen,
     EnvironmentTotals,
     PlaceboTotals,

@@ -18,6 +18,8 @@ again without effect are asked again on the same input. All of it is one `loss` 
 
 from __future__ import annotations
 
+import re
+import weakref
 from typing import Any
 
 from . import graph, written
@@ -33,6 +35,9 @@ CALLS_PER_LOSS = 12
 SCORES_PER_LOSS = 8
 PENDING = 8
 REACHED_NAMES = 2_000
+FOLLOWERS_NAMES = re.compile(r"(^|_)(target|targ|tgt|ref|reference)(s|\d)?(_|$)")
+CALLED = 64
+"""Names of followers that are told at most."""
 
 
 def attach(session: Session) -> None:
@@ -46,6 +51,9 @@ class Backward:
         self.pending: list[Pending] = []
         self.reaches: dict[Any, int] = {}
         self.dropped = 0
+        self.called: dict[str, Any] = {}
+        """Name of a target or a reference -> the module that it stood for when last told."""
+        self.names_told_at = -1
         torch = session.torch
         self.stand_aside = standing_aside(torch)
         self.keeping = Keeping(session)
@@ -139,6 +147,7 @@ class Backward:
         if not pending.scores and session.saved_can_be_read:
             pending.scores = self._written_scores(reading)
         session.senses["optimizers"].tell_optimizers()
+        self._tell_followers_names()
         if len(pending.scores) > SCORES_PER_LOSS or _as_acted(pending.scores):
             pending.scores = (
                 [_merged(torch, pending.scores)] if _mergeable(pending.scores) else pending.scores[:SCORES_PER_LOSS]
@@ -151,6 +160,18 @@ class Backward:
         reading.let_go()
         self.pending.append(pending)
         return pending
+
+    def _tell_followers_names(self) -> None:
+        """What the script calls a target or a reference: where that is the network that trains, nothing else tells that another was
+        meant."""
+        if self.names_told_at == self.session.updates or len(self.called) >= CALLED:
+            return
+        self.names_told_at = self.session.updates
+        for name, module in self.session.names.called_like(self.session.torch, FOLLOWERS_NAMES):
+            known = self.called.get(name)
+            if known is None or known() is not module:
+                self.called[name] = weakref.ref(module)
+                self.session.say("called", name=name, module=self.session.names.of_module(module))
 
     def _written_scores(self, reading: graph.Reading) -> list[Score]:
         """Log-probabilities that no distribution computed, as scores like any other."""

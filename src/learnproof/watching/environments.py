@@ -397,7 +397,8 @@ class Environments:
         stream.spec = spec
         stream.limit = time_limit_of(environment)
         stream.changed = what_changes(environment, single)
-        stream.own = weakref.ref(single) if spec is None and is_plain(environment, single) else None
+        as_it_is = spec is None or stream.changed is not None
+        stream.own = weakref.ref(single) if as_it_is and is_plain(environment, single) else None
         self.session.say(
             "environment",
             index=stream.index,

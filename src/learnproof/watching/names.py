@@ -94,6 +94,16 @@ class Names:
                 self.module_found(thing)
         self.name_parameters()
 
+    def called_like(self, torch: Any, words: Any) -> list[tuple[str, Any]]:
+        """Modules in the code that is calling, under the names there that `words` (a compiled pattern) finds."""
+        found: dict[tuple[str, int], tuple[str, Any]] = {}
+        for frame in _strangers_frames(6):
+            for space in _spaces(frame):
+                for name, value in list(space.items()):
+                    if type(name) is str and words.search(name.lower()) and is_a(value, torch.nn.Module):
+                        found[(name, id(value))] = (name, value)
+        return list(found.values())
+
     def _look_into_frames(self, wanted: Callable[[Any], bool], depth: int = 12) -> list[Any]:
         """Read variable names: locals, then attributes of `self`, then globals."""
         found = []

@@ -5,11 +5,11 @@ compared is the same network acting greedily, untrained and trained, on the same
 
     while it runs   the network that acts is recognised: it answered exactly the observation that was acted on, with one number
                     per action, and the action was its largest. The weights are copied once, before the first optimizer step.
-    at exit         if the script ended by itself: new environments of the same id, several at once (one without an id is used as
-                    it is), the three policies by turns, at most SEEDS seeds and STEPS steps; standard output and error are
-                    closed to it
+    at exit         if the script ended by itself: new environments of the same id, several at once (one that has no id, or is
+                    wrapped by the script, is used as it is), the three policies by turns, at most SEEDS seeds and STEPS steps;
+                    standard output and error are closed to it
 
-Not played, and said so: environments whose id does not tell how they are wrapped, networks whose first weights or running
+Not played, and said so: environments with wrappers that write files, networks whose first weights or running
 statistics are not known, scripts that ended with an error. `LEARNPROOF_WATCH_PLAY=0` switches it off.
 """
 
@@ -42,6 +42,7 @@ CERTAIN = 16
 GREEDY = 0.9
 PLAIN_WRAPPERS = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics", "Autoreset", "Monitor")
 """Wrappers that leave observations, actions and rewards as they are."""
+WRITERS = ("Record", "Video", "Monitor", "Log", "Save")
 PLAIN_VECTORS = ("SyncVectorEnv", "AsyncVectorEnv", "DummyVecEnv", "SubprocVecEnv")
 
 
@@ -150,18 +151,15 @@ class Playing:
 
     def _environments(self) -> list[Any]:
         gymnasium = sys.modules.get("gymnasium")
-        spec = self.stream.spec
-        if gymnasium is None or (spec is not None and self.stream.changed is not None):
-            self.session.not_seen("greedy play", f"the environment cannot be made again: {self.stream.changed}")
-            return []
-        if spec is not None:
+        spec, changed = self.stream.spec, self.stream.changed
+        if gymnasium is not None and spec is not None and changed is None:
             options = dict(spec.kwargs or {}, render_mode=None)
             return [gymnasium.make(spec.id, disable_env_checker=True, **options) for _ in range(AT_ONCE)]
         own = None if self.actor is None else self.actor.environment
-        if own is None:
-            self.session.not_seen(
-                "greedy play", "the environment has no id, and the one that was trained on is wrapped"
-            )
+        writes = None if own is None else what_writes(own)
+        if own is None or writes is not None:
+            why = f"the environment cannot be made again: {changed or 'it has no id'}"
+            self.session.not_seen("greedy play", why + (f", and {writes} writes" if writes else ""))
             return []
         return [own]
 
@@ -260,6 +258,19 @@ def quiet() -> Iterator[None]:
 def is_plain(environment: Any, single: Any) -> bool:
     """Whether it is one environment, or a vector that leaves its copies' observations as they are."""
     return environment is single or type(environment).__name__ in PLAIN_VECTORS
+
+
+def what_writes(single: Any) -> str | None:
+    """A wrapper that leaves files behind (videos, a monitor's lines): an environment that has one is not played after the script."""
+    core = single
+    for _ in range(32):
+        name = type(core).__name__
+        if any(word in name for word in WRITERS) and name != "RecordEpisodeStatistics":
+            return name
+        core = held(core, "env")
+        if core is None:
+            return None
+    return None
 
 
 def what_changes(environment: Any, single: Any) -> str | None:

@@ -25,6 +25,7 @@ import numpy as np
 from .fitting import least_squares, trimmed_least_squares
 from .futures import futures
 from .losses import Array, Loss, Regression
+from .view import Seen
 
 MATCHED = 1e-4
 """Largest error over the spread of the targets: right definitions reach 1e-6 in float32."""
@@ -34,6 +35,10 @@ MOST_INNER = 0.8
 """Share of the inner rows that a definition must explain; ends written to the wrong rows spoil a few of them."""
 MIN_ROWS = 8
 LEAST_GAMMA = 0.3
+BOOTSTRAPS_READ = 96
+"""Regressions that are explained, spread over the run."""
+TRIED_IN_VAIN = 12
+"""Targets that nothing explains, after which shifted rewards are no longer tried: each trial costs as much as an explanation."""
 WRONG_SIGN = "tanh with the wrong sign"
 
 
@@ -290,3 +295,28 @@ def _read_from_reset(loss: Loss, rows: Array) -> int:
         if asked is not None and len(asked) > int(rows.max()):
             most = max(most, int((asked[rows][cut] == arrays["t.next_observation"][cut]).sum()))
     return most
+
+
+def bootstraps(seen: Seen) -> list[Bootstrapped]:
+    """Explained once: the checks share it."""
+    known = seen.notes.get("bootstraps")
+    if known is None:
+        losses = [
+            loss
+            for loss in seen.training_losses
+            if loss.event.transitions_of is not None
+            and not loss.policies
+            and loss.event.silent
+            and loss.cycle not in seen.on_policy_cycles
+        ]
+        step = max(1, len(losses) // BOOTSTRAPS_READ)
+        known = seen.notes["bootstraps"] = []
+        likely: set[tuple[str, str]] = set()
+        for loss in losses[::step]:
+            for regression in loss.regressions:
+                in_vain = sum(not each.explanations and not each.shifted for each in known)
+                found = explain(loss, regression, likely, in_vain < TRIED_IN_VAIN)
+                if found is not None:
+                    known.append(found)
+                    likely |= {(e.future, e.soft) for e in found.explanations}
+    return list(known)

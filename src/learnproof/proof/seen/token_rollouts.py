@@ -23,8 +23,6 @@ from .view import Seen
 
 RELATED = 0.3
 """Correlation with the targets of last tokens from which a tensor whose mean was taken may be the rewards."""
-ROUNDING = 1e-4
-"""Difference of answers, over their size, that batches of another size leave."""
 SAME_TARGET = 1e-4
 """Difference of two targets, over their spread, that is rounding."""
 
@@ -118,7 +116,7 @@ def _valued(tokens: Tokens) -> Valued | None:
         prediction = np.where(np.isfinite(numbers), prediction, np.nan)
         target = numbers if about["role"] == "target" else prediction - float(about.get("sign", 1)) * numbers
         weight = np.where(np.isfinite(numbers), -tokens.gradient, np.nan)
-        place, batch = _places(loss, tokens.shape[0])
+        place, batch = tokens.places
         module = str(loss.event.calls[call].get("module"))
         return Valued(tokens, module, prediction, target, weight, beyond, place, batch)
     return None
@@ -127,39 +125,6 @@ def _valued(tokens: Tokens) -> Valued | None:
 def _per_token(tokens: Tokens, loss: Loss, call: int) -> bool:
     output = loss.arrays.get(f"c{call}.output")
     return output is not None and output.shape in (tokens.shape, (*tokens.shape, 1))
-
-
-def _places(loss: Loss, sequences: int) -> tuple[Array, int]:
-    """Where the sequences of a loss stand in their batch, and its size: a network gave the same answers to them without a gradient, as
-    far as batches of another size round alike."""
-    best = np.arange(sequences), sequences
-    width = 0
-    for at, about in enumerate(loss.event.silent):
-        silent = loss.arrays.get(f"n{at}.output")
-        for call, graded in enumerate(loss.event.calls):
-            output = loss.arrays.get(f"c{call}.output")
-            if silent is None or output is None or about.get("module") != graded.get("module") or output.ndim < 3:
-                continue
-            if len(output) != sequences or silent.shape[1:] != output.shape[1:] or output[0].size <= width:
-                continue
-            place = _nearest(output.reshape(sequences, -1), silent.reshape(len(silent), -1))
-            if place is not None:
-                best, width = (place, len(silent)), output[0].size
-    return best
-
-
-def _nearest(rows: Array, batch: Array) -> Array | None:
-    """The row of the batch that each is, no two the same; None where one of them is none of it."""
-    free = np.ones(len(batch), bool)
-    places = []
-    for row in rows.astype(np.float64):
-        off = np.where(free, np.abs(batch - row).max(axis=1), np.inf)
-        place = int(off.argmin())
-        if off[place] > ROUNDING * max(1.0, float(np.abs(row).max())):
-            return None
-        free[place] = False
-        places.append(place)
-    return np.array(places)
 
 
 def _rollout(cycle: int, parts: list[Valued]) -> Rollout | None:

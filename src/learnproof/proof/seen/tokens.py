@@ -7,6 +7,7 @@ weight of each sequence, up to a baseline and a scale, for the whole batch or gr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,6 +21,8 @@ from .view import Seen
 STILL_ONE = 1e-3
 SAME = 1e-3
 """Difference of two answers of one network that is more than rounding."""
+ROUNDING = 1e-4
+"""Difference of answers, over their size, that batches of another size leave."""
 NEARLY_ALL = 0.95
 TEMPERATURES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 1.1, 1.2, 1.25, 1.3, 1.5, 2.0, 0.75, 0.4, 0.3)
 """Those that people write; the first that explains a log-probability to rounding is the one."""
@@ -48,6 +51,26 @@ class Tokens:
     @property
     def used(self) -> Array:
         return np.asarray(self.gradient != 0)
+
+    @cached_property
+    def places(self) -> tuple[Array, int]:
+        """Where the sequences of the loss stand in their batch, and its size: a network gave the same answers to them without a
+        gradient, as far as batches of another size round alike. As they come, where nothing tells."""
+        sequences, loss = self.shape[0], self.loss
+        best = np.arange(sequences), sequences
+        width = 0
+        for at, about in enumerate(loss.event.silent):
+            silent = loss.arrays.get(f"n{at}.output")
+            for call, graded in enumerate(loss.event.calls):
+                output = loss.arrays.get(f"c{call}.output")
+                if silent is None or output is None or about.get("module") != graded.get("module") or output.ndim < 3:
+                    continue
+                if len(output) != sequences or silent.shape[1:] != output.shape[1:] or output[0].size <= width:
+                    continue
+                place = _nearest(output.reshape(sequences, -1), silent.reshape(len(silent), -1))
+                if place is not None:
+                    best, width = (place, len(silent)), output[0].size
+        return best
 
     def laid_out(self, numbers: Array) -> Array | None:
         """Numbers of the loss as [sequences, positions], nan where there is no token. Where a mask has flattened them, the positions are
@@ -177,6 +200,20 @@ class Tokens:
         return None
 
 
+def _nearest(rows: Array, batch: Array) -> Array | None:
+    """The row of the batch that each is, no two the same; None where one of them is none of it."""
+    free = np.ones(len(batch), bool)
+    places = []
+    for row in rows.astype(np.float64):
+        off = np.where(free, np.abs(batch - row).max(axis=1), np.inf)
+        place = int(off.argmin())
+        if off[place] > ROUNDING * max(1.0, float(np.abs(row).max())):
+            return None
+        free[place] = False
+        places.append(place)
+    return np.array(places)
+
+
 def _explains(logits: Array, action: Array, value: Array) -> bool:
     scores = logits[np.arange(len(action)), action] - np.logaddexp.reduce(logits, axis=1)
     return bool(np.abs(scores - value).max() < SCORED)
@@ -254,27 +291,39 @@ def rewarded(seen: Seen) -> list[Rewarded]:
 
 
 def _rewards(tokens: Tokens) -> Rewarded | None:
-    loss = tokens.loss
-    sequences = tokens.shape[0]
-    candidates = {
-        name: a.astype(np.float64) for name, a in loss.arrays.items() if name[0] == "r" and name[1:].isdigit()
-    }
     best: Rewarded | None = None
     strongest = EXPLAINS
-    for advantage in _advantages(loss, sequences):
-        for source, candidate in candidates.items():
-            for start in range(0, len(candidate) - sequences + 1, sequences):
-                part = candidate[start : start + sequences]
-                for group in _group_sizes(sequences):
-                    centred = (part.reshape(-1, group) - part.reshape(-1, group).mean(axis=1, keepdims=True)).reshape(
-                        -1
-                    )
-                    strength = abs(correlation(advantage, centred) or 0.0)
-                    if strength > strongest + 1e-9:
-                        weight = np.where(tokens.used, -tokens.gradient, 0.0).sum(axis=1)
-                        strongest = strength
-                        best = Rewarded(tokens, part, centred, source, correlation(weight, centred) or 0.0)
+    for advantage in _advantages(tokens.loss, tokens.shape[0]):
+        for source, reward, centred in _centred(tokens):
+            strength = abs(correlation(advantage, centred) or 0.0)
+            if strength > strongest + 1e-9:
+                weight = np.where(tokens.used, -tokens.gradient, 0.0).sum(axis=1)
+                strongest = strength
+                best = Rewarded(tokens, reward, centred, source, correlation(weight, centred) or 0.0)
     return best
+
+
+def _centred(tokens: Tokens, turned: bool = False) -> Iterator[tuple[str, Array, Array]]:
+    """(name, rewards, rewards less the mean of their group) of the loss's sequences, for each tensor whose mean the script took and
+    each size of groups; `turned`: with groups and samples exchanged."""
+    place, batch = tokens.places
+    sequences = tokens.shape[0]
+    for source, tensor in tokens.loss.arrays.items():
+        if source[0] != "r" or not source[1:].isdigit():
+            continue
+        numbers = tensor.astype(np.float64)
+        whole = [(numbers, place)] if len(numbers) == batch else []
+        if batch == sequences:  # nothing tells where they stand: a part after the other
+            starts = range(0, len(numbers) - sequences + 1, sequences)
+            whole = [(numbers[start : start + sequences], place) for start in starts]
+        for rewards, rows in whole:
+            for group in _group_sizes(len(rewards)):
+                table = rewards.reshape(-1, group)
+                less = table - table.mean(axis=1, keepdims=True)
+                if not turned:
+                    yield source, rewards[rows], less.reshape(-1)[rows]
+                elif 1 < group < len(rewards):
+                    yield source, rewards[rows], less.T.reshape(-1)[rows]
 
 
 def misordered(seen: Seen) -> list[Loss]:
@@ -285,17 +334,10 @@ def misordered(seen: Seen) -> list[Loss]:
     explained = {each.tokens.loss.update for each in rewarded(seen)}
     found = seen.notes["misordered"] = []
     for tokens in token_losses(seen):
-        sequences = tokens.shape[0]
-        candidates = [
-            a.astype(np.float64) for name, a in tokens.loss.arrays.items() if name[0] == "r" and name[1:].isdigit()
-        ]
         best = 0.0
-        for advantage in _advantages(tokens.loss, sequences):
-            for candidate in (c for c in candidates if len(c) == sequences):
-                for group in _group_sizes(sequences)[:-1]:
-                    table = candidate.reshape(-1, group)
-                    turned = (table - table.mean(axis=1, keepdims=True)).T.reshape(-1)
-                    best = max(best, abs(correlation(advantage, turned) or 0.0))
+        for advantage in _advantages(tokens.loss, tokens.shape[0]):
+            for _, _, turned in _centred(tokens, turned=True):
+                best = max(best, abs(correlation(advantage, turned) or 0.0))
         if best > ALL_BUT_EXPLAINED and tokens.loss.update not in explained:
             found.append(tokens.loss)
     return found

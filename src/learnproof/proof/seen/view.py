@@ -5,6 +5,7 @@ A job may have several processes; the one that trained most is looked at, and th
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,7 @@ from typing import Any
 
 from ...evidence import Evidence
 from ...evidence.watched import (
+    CalledAs,
     EnvironmentSeen,
     EnvironmentTotals,
     FollowerMoved,
@@ -120,6 +122,16 @@ class Seen:
             for met in self.evidence.of(FollowerSeen)
             if met.process == self.process and not isinstance(met, FollowerStorage)
         ]
+
+    def trained_under(self, words: str) -> dict[str, str]:
+        """name -> module, of names with one of these words in them that came to stand for a network which an optimizer holds."""
+        found = {}
+        for event in self.evidence.of(CalledAs):
+            parts = re.split(r"[_\d]+", event.name.lower())
+            owned = any(name.startswith(event.module + ".") for name in self.all_owned)
+            if event.process == self.process and owned and {part.rstrip("s") for part in parts} & set(words.split()):
+                found[event.name] = event.module
+        return found
 
     @cached_property
     def rollouts(self) -> list[Rollout]:

@@ -12,15 +12,11 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Seen
-from ..seen.bootstrap import WRONG_SIGN, Bootstrapped, Explanation, explain
+from ..seen.bootstrap import WRONG_SIGN, Bootstrapped, Explanation, bootstraps
 from ..seen.futures import OVER_THE_BATCH, WRONG_SQUASH
 from .base import ENOUGH, FEW_ROWS, Fail, SeenCheck, some
 from .lineage import targets as target_networks
 
-BOOTSTRAPS_READ = 96
-"""Regressions that are explained, spread over the run."""
-TRIED_IN_VAIN = 12
-"""Targets that nothing explains, after which shifted rewards are no longer tried: each trial costs as much as an explanation."""
 NO_CREDIT = 0.05
 """A discount below this gives an action no credit for what comes after."""
 
@@ -241,28 +237,3 @@ def _twins(seen: Seen) -> bool:
         if len(both) >= 2 and both[0].module != both[1].module and np.array_equal(both[0].target, both[1].target):
             return True
     return False
-
-
-def bootstraps(seen: Seen) -> list[Bootstrapped]:
-    """Explained once: the checks share it."""
-    known = seen.notes.get("bootstraps")
-    if known is None:
-        losses = [
-            loss
-            for loss in seen.training_losses
-            if loss.event.transitions_of is not None
-            and not loss.policies
-            and loss.event.silent
-            and loss.cycle not in seen.on_policy_cycles
-        ]
-        step = max(1, len(losses) // BOOTSTRAPS_READ)
-        known = seen.notes["bootstraps"] = []
-        likely: set[tuple[str, str]] = set()
-        for loss in losses[::step]:
-            for regression in loss.regressions:
-                in_vain = sum(not each.explanations and not each.shifted for each in known)
-                found = explain(loss, regression, likely, in_vain < TRIED_IN_VAIN)
-                if found is not None:
-                    known.append(found)
-                    likely |= {(e.future, e.soft) for e in found.explanations}
-    return list(known)

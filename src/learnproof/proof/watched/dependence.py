@@ -10,11 +10,12 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Seen
+from ..seen.bootstrap import bootstraps
 from ..seen.returns import rollout_fits
 from ..seen.token_rollouts import token_rollouts
 from ..seen.tokens import token_losses
 from .base import ENOUGH, FEW_ROWS, SeenCheck, some
-from .bootstrap import NO_CREDIT, bootstraps
+from .bootstrap import NO_CREDIT
 
 MIN_ROWS = 16
 SAME = 1e-7

@@ -17,13 +17,13 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
+from ..seen.bootstrap import bootstraps
 from ..seen.fitting import correlation
 from ..seen.losses import Array
 from ..seen.rollouts import Rollout
 from ..seen.token_rollouts import token_rollouts
 from ..seen.tokens import misordered, rewarded
 from .base import ENOUGH, SeenCheck, some
-from .bootstrap import bootstraps
 
 CLEARLY = 0.3
 """Mean correlation from which the direction counts as shown. Healthy scripts reached 0.89 to 1; unrelated weights and advantages

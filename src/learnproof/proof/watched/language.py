@@ -119,9 +119,22 @@ class ReferenceApart(SeenCheck):
     family = "mechanism-identity"
 
     def lacks(self, seen: Seen) -> str:
-        return "" if _divergences(seen) else "no divergence from a reference was seen in a loss"
+        if _divergences(seen) or _itself_as_reference(seen):
+            return ""
+        return "no divergence from a reference was seen in a loss"
 
     def look(self, seen: Seen) -> Finding:
+        itself = _itself_as_reference(seen)
+        if itself:
+            name, module = next(iter(itself.items()))
+            return self.finding(
+                "fail",
+                f"What the script calls {name} is {module} itself, which the optimizer trains: the divergence from it is always 0.",
+                {"name": name, "network": module},
+                where=name,
+                cause="The model was assigned and not copied: two names for one object.",
+                advice="Keep a frozen copy: copy.deepcopy(model).requires_grad_(False).",
+            )
         found = _divergences(seen)
         late = [off for loss, off, _ in found if loss.update >= SETTLED]
         slopes = np.array([slope for _, _, slope in found if slope])
@@ -152,6 +165,11 @@ class ReferenceApart(SeenCheck):
         return self.finding(
             "pass", f"In {len(found)} losses the divergence from a reference apart is punished.", figures
         )
+
+
+def _itself_as_reference(seen: Seen) -> dict[str, str]:
+    """Names of references that stand for a network which trains, in a loop on tokens."""
+    return seen.trained_under("ref reference") if len(token_losses(seen)) >= ENOUGH else {}
 
 
 def _divergences(seen: Seen) -> list[tuple[Loss, float, float]]:

@@ -14,8 +14,9 @@ import numpy as np
 from ...evidence.watched import FollowerMoved, Loaded
 from ..check import Finding
 from ..seen import Seen
+from ..seen.bootstrap import bootstraps
 from ..seen.view import Follower
-from .base import SeenCheck, some
+from .base import ENOUGH, SeenCheck, some
 
 PATIENCE_UPDATES = 1_000
 PATIENCE_STEPS = 10_500
@@ -47,11 +48,24 @@ class TargetNetworks(SeenCheck):
     family = "mechanism-health"
 
     def lacks(self, seen: Seen) -> str:
+        if itself_as_target(seen):
+            return ""
         if not seen.followers:
             return "no network follows another one"
         return "" if targets(seen) else "no following network is asked about the future by a loss"
 
     def look(self, seen: Seen) -> Finding:
+        itself = itself_as_target(seen)
+        if itself is not None:
+            name, module = itself
+            return self.finding(
+                "fail",
+                f"What the script calls {name} is {module} itself, which the optimizer trains: targets move with every step.",
+                {"name": name, "network": module},
+                where=name,
+                cause="The network was assigned and not copied: two names for one object.",
+                advice="Build the target with copy.deepcopy(network), and synchronise it with load_state_dict.",
+            )
         findings = [self._one(seen, follower) for follower in targets(seen)]
         order = {"fail": 0, "undecided": 1, "pass": 2}
         return min(findings, key=lambda finding: order[finding.status])
@@ -207,6 +221,22 @@ class RestoresSomething(SeenCheck):
 
 def _loaded_itself(seen: Seen) -> list[Loaded]:
     return [event for event in seen.evidence.of(Loaded) if event.process == seen.process]
+
+
+def itself_as_target(seen: Seen) -> tuple[str, str] | None:
+    """A name of a target that stands for a network which trains and which values the future in the losses, and that network."""
+    named = seen.trained_under("target targ tgt")
+    if not named:
+        return None
+    futures = [
+        {network for e in each.explanations for network in e.networks} for each in bootstraps(seen) if each.explanations
+    ]
+    late = futures[len(futures) // 2 :]
+    for name, module in named.items():
+        alone = [all(n == module or n.startswith(module + ".") for n in networks) for networks in late]
+        if len(late) >= ENOUGH and sum(alone) > 0.9 * len(alone):
+            return name, module
+    return None
 
 
 def targets(seen: Seen) -> list[Follower]:

@@ -18,9 +18,9 @@ from ...evidence.watched import Played
 from ..check import Finding
 from ..performance import MIN_SEEDS, PairedScores
 from ..seen import Seen, seen
+from ..seen.bootstrap import bootstraps
 from ..seen.token_rollouts import reward_means
 from ..statistics import rise_test, welch_test
-from .bootstrap import bootstraps
 
 QUESTION = "Did the returns of training rise, beyond chance?"
 MIN_EPISODES = 20
