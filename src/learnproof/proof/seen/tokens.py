@@ -278,6 +278,8 @@ class Rewarded:
     """Less the mean of its group."""
     source: str
     """Name of the array that the rewards were found in."""
+    group: int
+    """Neighbours in the batch whose rewards are compared with each other."""
     agreement: float
     """Of the loss's weights with `centred`, by sequence."""
 
@@ -294,17 +296,17 @@ def _rewards(tokens: Tokens) -> Rewarded | None:
     best: Rewarded | None = None
     strongest = EXPLAINS
     for advantage in _advantages(tokens.loss, tokens.shape[0]):
-        for source, reward, centred in _centred(tokens):
+        for source, group, reward, centred in _centred(tokens):
             strength = abs(correlation(advantage, centred) or 0.0)
             if strength > strongest + 1e-9:
                 weight = np.where(tokens.used, -tokens.gradient, 0.0).sum(axis=1)
                 strongest = strength
-                best = Rewarded(tokens, reward, centred, source, correlation(weight, centred) or 0.0)
+                best = Rewarded(tokens, reward, centred, source, group, correlation(weight, centred) or 0.0)
     return best
 
 
-def _centred(tokens: Tokens, turned: bool = False) -> Iterator[tuple[str, Array, Array]]:
-    """(name, rewards, rewards less the mean of their group) of the loss's sequences, for each tensor whose mean the script took and
+def _centred(tokens: Tokens, turned: bool = False) -> Iterator[tuple[str, int, Array, Array]]:
+    """(name, size of groups, rewards, rewards less the mean of their group) of the loss's sequences, for each tensor whose mean the script took and
     each size of groups; `turned`: with groups and samples exchanged."""
     place, batch = tokens.places
     sequences = tokens.shape[0]
@@ -321,9 +323,9 @@ def _centred(tokens: Tokens, turned: bool = False) -> Iterator[tuple[str, Array,
                 table = rewards.reshape(-1, group)
                 less = table - table.mean(axis=1, keepdims=True)
                 if not turned:
-                    yield source, rewards[rows], less.reshape(-1)[rows]
+                    yield source, group, rewards[rows], less.reshape(-1)[rows]
                 elif 1 < group < len(rewards):
-                    yield source, rewards[rows], less.T.reshape(-1)[rows]
+                    yield source, group, rewards[rows], less.T.reshape(-1)[rows]
 
 
 def misordered(seen: Seen) -> list[Loss]:
@@ -336,10 +338,27 @@ def misordered(seen: Seen) -> list[Loss]:
     for tokens in token_losses(seen):
         best = 0.0
         for advantage in _advantages(tokens.loss, tokens.shape[0]):
-            for _, _, turned in _centred(tokens, turned=True):
+            for *_, turned in _centred(tokens, turned=True):
                 best = max(best, abs(correlation(advantage, turned) or 0.0))
         if best > ALL_BUT_EXPLAINED and tokens.loss.update not in explained:
             found.append(tokens.loss)
+    return found
+
+
+def mixed_groups(seen: Seen) -> list[Loss]:
+    """Losses in which rewards are compared within groups of neighbours, and neighbours are answers to different questions, though each
+    question was asked as often as a group is large: the order of questions and of groups does not agree."""
+    found = []
+    for each in rewarded(seen):
+        loss, (_, batch) = each.tokens.loss, each.tokens.places
+        first = loss.arrays.get("n0.output")
+        if first is None or len(first) != batch or batch % each.group or each.tokens.prompt is None:
+            continue
+        _, question = np.unique(np.round(first.reshape(batch, -1), 4), axis=0, return_inverse=True)
+        counts = np.bincount(question.reshape(-1))
+        alike = question.reshape(-1, each.group) == question.reshape(-1, each.group)[:, :1]
+        if 1 < each.group < batch and (counts % each.group == 0).mean() > NEARLY_ALL and alike.mean() < 0.5:
+            found.append(loss)
     return found
 
 

@@ -22,7 +22,7 @@ from ..seen.fitting import correlation
 from ..seen.losses import Array
 from ..seen.rollouts import Rollout
 from ..seen.token_rollouts import token_rollouts
-from ..seen.tokens import misordered, rewarded
+from ..seen.tokens import misordered, mixed_groups, rewarded
 from .base import ENOUGH, SeenCheck, some
 
 CLEARLY = 0.3
@@ -77,6 +77,17 @@ class PolicyDirection(SeenCheck):
                 where="the policy's loss",
                 cause="Advantages were flattened from a transposed table, the sequences from the table itself.",
                 advice="Flatten both in the same order.",
+            )
+        mixed = mixed_groups(seen)
+        if len(mixed) >= ENOUGH:
+            return self.finding(
+                "fail",
+                f"In {len(mixed)} losses the answers of a group, whose rewards are compared with each other, are answers to different "
+                "questions.",
+                {**figures, "losses_with_mixed_groups": len(mixed)},
+                where="the advantages",
+                cause="Questions are repeated in one order (repeat) and rewards grouped in the other (repeat_interleave).",
+                advice="Repeat each question next to itself, with repeat_interleave, or turn the table of rewards round.",
             )
         if len(numbers) < MIN_CYCLES:
             return self.finding("undecided", f"{len(numbers)} rollouts were looked at; it takes {MIN_CYCLES}.", figures)

@@ -60,7 +60,8 @@ class TokensMasked(SeenCheck):
                 "Position j of the logits is for token j + 1; logits and tokens were cut at the same place.",
                 "Score ids[:, start:] with logits[:, start - 1 : -1].",
             )
-        if len(in_prompt) > 0.8 * len(found) or len(first_lost) > 0.8 * len(found):
+        known = sum(t.prompt is not None for t in found)
+        if known >= ENOUGH and max(len(in_prompt), len(first_lost)) > 0.8 * known:
             where = "tokens of the prompt" if len(in_prompt) >= len(first_lost) else "not the first token of the answer"
             return fail(
                 f"The loss trains {where}: the mask and the log-probabilities are shifted against each other.",
@@ -82,7 +83,6 @@ class TokensMasked(SeenCheck):
                 "The mask drops the token that ends a sequence, so that ending is never trained.",
                 "Count the ending token among those that the policy chose; mask only what comes after it.",
             )
-        known = sum(t.prompt is not None for t in found)
         return self.finding(
             "pass", f"In {len(found)} losses only chosen tokens carry the loss (prompt known in {known}).", figures
         )
