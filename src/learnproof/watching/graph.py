@@ -308,8 +308,12 @@ def _divergence(torch: Any, node: Any, first: Any, second: Any, reading: Reading
 
 def _ratio(torch: Any, node: Any, reading: Reading) -> None:
     below = _operand(node, 0)
-    while below is not None and below.name() in (*THROUGH, "SumBackward1", "ClampBackward1"):
-        below = _operand(below, 0)
+    for _ in range(8):
+        if below is not None and below.name() in (*THROUGH, "SumBackward1", "ClampBackward1", "MaskedFillBackward0"):
+            below = _operand(below, 0)
+        elif below is not None and below.name() == "MulBackward0":  # by a mask: a constant
+            operands = [_operand(below, 0), _operand(below, 1)]
+            below = next((o for o in operands if o is not None), None) if None in operands else None
     if below is None or below.name() != "SubBackward0":
         return
     first, second = _operand(below, 0), _operand(below, 1)

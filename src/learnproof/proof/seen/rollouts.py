@@ -39,6 +39,8 @@ class Told:
     weights: list[Array]
     rewards: str
     """The array that the rewards were found in."""
+    ahead: int
+    """Positions by which the values of tokens are read further on in the sequence than the distributions that the tokens came from."""
     beyond: Array
     """Of rows that end a sequence: the prediction at the position after it, nan where there is none."""
 

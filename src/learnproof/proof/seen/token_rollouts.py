@@ -10,13 +10,14 @@ each sequence in its place of the batch where the rows of a call without gradien
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .fitting import correlation
+from .fitting import correlation, least_squares
 from .losses import Array, Loss
-from .returns import rollout_fits
+from .returns import MIN_ROWS, rollout_fits
 from .rollouts import Rollout, Targets, Told
 from .tokens import Tokens, rewarded, token_losses
 from .view import Seen
@@ -33,6 +34,8 @@ class Valued:
 
     tokens: Tokens
     module: str
+    start: int
+    """Of the positions of the loss in what the value head said."""
     prediction: Array
     target: Array
     weight: Array
@@ -63,7 +66,7 @@ def token_rollouts(seen: Seen) -> list[Rollout]:
             valued = _valued(tokens) if tokens.fresh else None
             if valued is not None:
                 by_cycle[tokens.loss.cycle].append(valued)
-        found = [_rollout(cycle, parts) for cycle, parts in by_cycle.items()]
+        found = [_with_penalty(_rollout(cycle, parts), parts) for cycle, parts in by_cycle.items()]
         known = seen.notes["token_rollouts"] = [rollout for rollout in found if rollout is not None]
     return list(known)
 
@@ -106,25 +109,41 @@ def _valued(tokens: Tokens) -> Valued | None:
         if constant is None or not loss.is_regression(about):
             continue
         numbers = tokens.laid_out(constant.astype(np.float64))
-        call = next((call for call in reversed(about.get("calls", [])) if _per_token(tokens, loss, int(call))), None)
-        if numbers is None or call is None:
+        if numbers is None:
             continue
-        prediction = loss.arrays[f"c{call}.output"].astype(np.float64).reshape(tokens.shape)
-        after = _last_position(numbers) + 1
-        padded = np.column_stack([prediction, np.full(len(prediction), np.nan)])
-        beyond = padded[np.arange(len(after)), after]
-        prediction = np.where(np.isfinite(numbers), prediction, np.nan)
-        target = numbers if about["role"] == "target" else prediction - float(about.get("sign", 1)) * numbers
-        weight = np.where(np.isfinite(numbers), -tokens.gradient, np.nan)
-        place, batch = tokens.places
-        module = str(loss.event.calls[call].get("module"))
-        return Valued(tokens, module, prediction, target, weight, beyond, place, batch)
+        for call in reversed(about.get("calls", [])):
+            start = _start(tokens, loss, int(call), np.isfinite(numbers))
+            if start is None:
+                continue
+            sequences, positions = tokens.shape
+            output = loss.arrays[f"c{call}.output"].astype(np.float64).reshape(sequences, -1)
+            padded = np.column_stack([output, np.full(sequences, np.nan)])
+            beyond = padded[np.arange(sequences), np.minimum(start + _last_position(numbers) + 1, output.shape[1])]
+            prediction = np.where(np.isfinite(numbers), output[:, start : start + positions], np.nan)
+            target = numbers if about["role"] == "target" else prediction - float(about.get("sign", 1)) * numbers
+            weight = np.where(np.isfinite(numbers), -tokens.gradient, np.nan)
+            place, batch = tokens.places
+            module = str(loss.event.calls[call].get("module"))
+            return Valued(tokens, module, start, prediction, target, weight, beyond, place, batch)
     return None
 
 
-def _per_token(tokens: Tokens, loss: Loss, call: int) -> bool:
-    output = loss.arrays.get(f"c{call}.output")
-    return output is not None and output.shape in (tokens.shape, (*tokens.shape, 1))
+def _start(tokens: Tokens, loss: Loss, call: int, known: Array) -> int | None:
+    """Where the loss's positions begin in what a value head said of whole sequences: there it gets a gradient, and only there."""
+    output, gradient = loss.arrays.get(f"c{call}.output"), loss.arrays.get(f"c{call}.gradient")
+    sequences, positions = tokens.shape
+    if output is None or output.ndim < 2 or len(output) != sequences or output[0].size != output.shape[1]:
+        return None
+    if output.shape[1] == positions:
+        return 0
+    if gradient is None:
+        return None
+    reached = gradient.reshape(sequences, -1) != 0
+    for start in range(output.shape[1] - positions + 1):
+        inside = reached[:, start : start + positions]
+        if np.array_equal(inside, known) and inside.sum() == reached.sum():
+            return start
+    return None
 
 
 def _rollout(cycle: int, parts: list[Valued]) -> Rollout | None:
@@ -167,9 +186,50 @@ def _rollout(cycle: int, parts: list[Valued]) -> Rollout | None:
             targets=[Targets(parts[0].module, whole["target"][used], whole["prediction"][used])],
             weights=[whole["weight"][used]],
             rewards=source,
+            ahead=parts[0].start - (parts[0].tokens.logits_start or parts[0].start),
             beyond=np.where(last, whole["beyond"][used], np.nan),
         ),
     )
+
+
+def _with_penalty(rollout: Rollout | None, parts: list[Valued]) -> Rollout | None:
+    """Where each token also paid for its divergence from a reference, that is a part of its reward: which estimate of the
+    divergence, and at which price, is what explains the targets."""
+    if rollout is None or rollout.told is None or any(fit.matched for fit in rollout_fits(rollout)):
+        return rollout
+    targets, prediction = rollout.targets[0].target, rollout.targets[0].prediction
+    following = rollout.following
+    inside = np.flatnonzero((following >= 0) & ~rollout.ended)
+    for divergence in _divergences(rollout, parts):
+        rows = inside[np.isfinite(divergence[inside])]
+        if len(rows) < 2 * MIN_ROWS:
+            continue
+        next_value = prediction[following[rows]]
+        columns = np.stack([divergence[rows], next_value, targets[following[rows]] - next_value], axis=1)
+        found = least_squares(columns, targets[rows])
+        spread = max(float(np.std(targets)), 1e-6)
+        if found is None or float(np.abs(columns @ found - targets[rows]).max()) > SAME_TARGET * spread:
+            continue
+        paid = rollout.reward + found[0] * np.nan_to_num(divergence)
+        return replace(rollout, reward=paid, fits=None)
+    return rollout
+
+
+def _divergences(rollout: Rollout, parts: list[Valued]) -> Iterator[Array]:
+    """By row: the usual estimates of each token's divergence from each network that scored the sequences without a gradient and is
+    not the policy."""
+    modules = {str(about.get("module")) for part in parts for about in part.tokens.loss.event.silent}
+    for module in sorted(modules - {str(about.get("module")) for about in parts[0].tokens.loss.event.calls}):
+        table = np.full((parts[0].batch, parts[0].target.shape[1]), np.nan)
+        for part in parts:
+            scored = part.tokens.scored_by(module)
+            if scored is not None:
+                table[part.place] = part.tokens.loss.policies[0].value.reshape(part.tokens.shape) - scored
+        log_ratio = table[rollout.copy, rollout.time - 1]
+        yield log_ratio
+        yield np.exp(-log_ratio) + log_ratio - 1
+        yield 0.5 * log_ratio**2
+        yield np.abs(log_ratio)
 
 
 def _reward_source(parts: list[Valued]) -> str | None:

@@ -88,10 +88,15 @@ class Tokens:
     def trained(self) -> Array:
         """Positions that get a gradient from any term: log-probability, entropy or value."""
         found = self.used
+        sequences, positions = self.shape
         for position in range(len(self.loss.event.calls)):
             gradient = self.loss.arrays.get(f"c{position}.gradient")
-            if gradient is not None and gradient.ndim >= 2 and gradient.shape[:2] == self.shape:
-                found = found | (gradient.reshape(*self.shape, -1) != 0).any(axis=2)
+            if gradient is None or gradient.ndim < 2 or len(gradient) != sequences or gradient.shape[1] < positions:
+                continue
+            start = 0 if gradient.shape[1] == positions else self.logits_start
+            if start is not None:
+                part = gradient[:, start : start + positions]
+                found = found | (part.reshape(sequences, positions, -1) != 0).any(axis=2)
         return found
 
     @property
@@ -117,7 +122,29 @@ class Tokens:
         for position, about in enumerate(self.loss.event.constants):
             if about.get("role") == "weight" and about.get("beside") == "ExpBackward0":
                 numbers = self.loss.arrays.get(f"k{position}")
-                return None if numbers is None else self.laid_out(numbers.astype(np.float64))
+                table = None if numbers is None else self.laid_out(numbers.astype(np.float64))
+                if table is None:
+                    continue
+                against = float(np.nansum(np.where(self.used, self.gradient * table, 0.0)))
+                return table if against <= 0 else -table  # ratio * -advantage in a loss that is minimised
+        return None
+
+    def scored_by(self, module: str) -> Array | None:
+        """[sequences, positions]: what another network, asked without a gradient, gives as log-probabilities of the same tokens."""
+        place, batch = self.places
+        if self._scored is None or self.action is None:
+            return None
+        start = self._scored[2]
+        action = self.action.astype(np.int64)
+        for position, about in enumerate(self.loss.event.silent):
+            output = self.loss.arrays.get(f"n{position}.output")
+            if about.get("module") != module or output is None or output.ndim != 3 or len(output) != batch:
+                continue
+            if start + self.shape[1] > output.shape[1] or action.max() >= output.shape[2]:
+                continue
+            logits = output[place, start : start + self.shape[1]].astype(np.float64)
+            table = logits - np.logaddexp.reduce(logits, axis=2, keepdims=True)
+            return np.asarray(np.take_along_axis(table, action[..., None], axis=2)[..., 0])
         return None
 
     def scored_logits(self) -> tuple[Array, Array] | None:
@@ -125,6 +152,11 @@ class Tokens:
         that explain them; None also where many sequences carry no gradient: those that do are then a choice by outcome."""
         found = self._scored
         return None if found is None else found[:2]
+
+    @property
+    def logits_start(self) -> int | None:
+        """Where the positions of the loss begin in the network's answers to whole sequences."""
+        return None if self._scored is None else self._scored[2]
 
     @property
     def reads_past_the_end(self) -> bool:

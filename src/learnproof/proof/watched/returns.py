@@ -130,6 +130,17 @@ class ReturnsRecomputed(SeenCheck):
             )
         rollouts = [rollout for rollout in seen.pooled_rollouts if rollout.cycle in seen.on_policy_cycles]
         rollouts += token_rollouts(seen)
+        ahead = [rollout for rollout in rollouts if rollout.told is not None and rollout.told.ahead > 0]
+        if len(ahead) >= 3:
+            return self.finding(
+                "fail",
+                f"In {len(ahead)} batches the value beside each token is that of the state after the token was read: what an action is "
+                "compared with knows the action.",
+                {"batches": len(ahead), "positions_ahead": ahead[0].told.ahead if ahead[0].told else 0},
+                where="the values of tokens",
+                cause="Values and logits of the sequence are cut at different places.",
+                advice="Cut both alike: values[:, start - 1 : -1] beside logits[:, start - 1 : -1].",
+            )
         fits = [fit for rollout in rollouts for fit in rollout_fits(rollout)]
         if fits:
             return self._drawn_to_advantages(rollouts, fits) or self._by_targets(fits)

@@ -12,7 +12,10 @@ def seen(actions: np.ndarray, space: str, vector: bool = False):
     steps = len(actions)
     rollouts = [
         SimpleNamespace(
-            stream=np.zeros(steps, int), time=np.arange(steps) + steps * number, copy=np.zeros(steps, int), action=actions
+            stream=np.zeros(steps, int),
+            time=np.arange(steps) + steps * number,
+            copy=np.zeros(steps, int),
+            action=actions,
         )
         for number in range(8)
     ]

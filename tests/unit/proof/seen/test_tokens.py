@@ -64,7 +64,13 @@ def answered(update: int, shift: int = 0, padding: float = 0.0, turned: bool = F
 def seen(**options):
     losses = [answered(update, **options) for update in range(12)]
     return SimpleNamespace(
-        training_losses=losses, environments={}, notes={}, rollouts=[], on_policy_cycles=set(), by_cycle={}
+        training_losses=losses,
+        environments={},
+        notes={},
+        rollouts=[],
+        on_policy_cycles=set(),
+        by_cycle={},
+        trained_under=lambda words: {},
     )
 
 
