@@ -17,11 +17,14 @@ from ..seen import Seen
 from ..seen.bootstrap import bootstraps
 from ..seen.view import Follower
 from .base import ENOUGH, SeenCheck, some
+from .direction import actor_losses
 
 PATIENCE_UPDATES = 1_000
 PATIENCE_STEPS = 10_500
 """Optimizer and environment steps without any move after which a target counts as never synchronised. SB3's DQN copies its
 target every 10,000 environment steps; a few thousand is usual."""
+PATIENCE_BESIDE_AN_ACTOR = 3_000
+"""Optimizer steps, of actor and critics together: those who train an actor through a critic move its target all along."""
 HARD = 0.999
 """A move by this share of the distance is a copy."""
 EVERY = 0.9
@@ -128,7 +131,8 @@ class TargetNetworks(SeenCheck):
                 advice="Synchronise every target network at the same place.",
             )
         if moves == 0:
-            long = steps >= PATIENCE_UPDATES and env_steps >= PATIENCE_STEPS
+            beside_an_actor = steps >= PATIENCE_BESIDE_AN_ACTOR and len(actor_losses(seen)) >= ENOUGH
+            long = beside_an_actor or (steps >= PATIENCE_UPDATES and env_steps >= PATIENCE_STEPS)
             return self.finding(
                 "fail" if long else "undecided",
                 f"{follower.name} did not move in {steps} optimizer steps ({env_steps} environment steps).",
