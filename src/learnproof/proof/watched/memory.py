@@ -205,10 +205,11 @@ def _chosen_at_itself(seen: Seen, loss: Loss) -> bool:
 
 def _other_actions(loss: Loss) -> float | None:
     """Share of the rows in which the regressed critic was given another action than the environment, up to the scale of each
-    column; rows at the edge of what the environment was given may have been clipped."""
-    if "t.repeats" in loss.arrays:
-        return None
+    column; rows at the edge of what the environment was given may have been clipped. Where states come again, two visits may
+    have gone the same way by different whole numbers, but not by different forces."""
     rows, done = loss.arrays["t.row"], loss.arrays.get("t.action")
+    if "t.repeats" in loss.arrays and (done is None or np.array_equal(done, np.round(done))):
+        return None
     for regression in loss.regressions:
         given = None if regression.call is None else loss.arrays.get(f"c{regression.call}.action")
         if given is None or done is None or given.ndim != 2 or given.shape[1] != done.shape[1]:

@@ -152,7 +152,7 @@ class WeightsOwned(SeenCheck):
         for loss in seen.training_losses:
             if loss.reach & seen.all_owned:
                 counts.update(loss.reach - seen.all_owned)
-        following = {follower.name for follower in seen.followers}
+        following = {follower.name for follower in seen.followers if follower.met.equal or follower.moves}
         orphans = {
             name
             for name, count in counts.items()
