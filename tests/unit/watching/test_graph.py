@@ -71,6 +71,16 @@ def test_the_constants_are_the_tensors_that_the_loss_was_given(network):
     assert [pytest.approx(0.8), pytest.approx(1.2)] in reading.clips  # entropy clamps its logits too
 
 
+@pytest.mark.parametrize("masked_after", ["multiplied", "filled"])
+def test_a_ratio_is_read_through_a_mask(network, masked_after):
+    log_prob = Categorical(logits=network(torch.randn(6, 3))).log_prob(torch.tensor([0, 1, 0, 1, 1, 0]))
+    mask = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 1.0])
+    apart = log_prob - (log_prob.detach() - 0.1)
+    apart = apart * mask if masked_after == "multiplied" else apart.masked_fill(mask == 0, 0.0)
+    (ratio,) = constants(read((apart.exp() * torch.randn(6)).mean()), "ratio")
+    assert torch.allclose(ratio.value, (0.1 * mask).exp())
+
+
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_regression_tells_prediction_from_target(network, swapped):
     prediction, target = network(torch.randn(5, 3))[:, 0], torch.randn(5)

@@ -54,9 +54,39 @@ def view(*followers: Follower, distilled: bool = False):
         event=SimpleNamespace(transitions_of="c0.rows", silent=silent), regressions=[drawn_to], arrays=arrays
     )
     seen = SimpleNamespace(
-        followers=list(followers), training_losses=[loss] * 4, totals=SimpleNamespace(env_steps=STEPS), process=0
-    )
+        followers=list(followers), training_losses=[loss] * 4, totals=SimpleNamespace(env_steps=STEPS), process=0,
+        notes={"actor_losses": [], "bootstraps": []}, trained_under=lambda words: {},
+    )  # fmt: skip
     return seen
+
+
+def valued_by(*networks: str) -> list[SimpleNamespace]:
+    return [SimpleNamespace(explanations=[SimpleNamespace(networks=networks)]) for _ in range(12)]
+
+
+def test_a_target_that_is_the_network_itself_is_named():
+    seen = view()
+    seen.trained_under = lambda words: {"target_net": "agent.net"} if "target" in words else {}
+    seen.notes["bootstraps"] = valued_by("agent.net")
+    found = TargetNetworks().look(seen)
+    assert found.status == "fail"
+    assert "target_net is agent.net itself" in found.summary
+
+
+@pytest.mark.parametrize("networks", [("target",), ("agent.net", "target")])
+def test_a_name_alone_accuses_nobody(networks):
+    """A policy that is called the target policy, say, while another network values the future."""
+    seen = view(follower("target", 1.0, 250))
+    seen.trained_under = lambda words: {"target_policy": "agent.net"}
+    seen.notes["bootstraps"] = valued_by(*networks)
+    assert TargetNetworks().look(seen).status == "pass"
+
+
+def test_beside_an_actor_a_target_must_move_sooner():
+    seen = view(follower("critic_target", 0.0, 0))
+    assert TargetNetworks().look(seen).status == "undecided"
+    seen.notes["actor_losses"] = [(None, -1.0)] * 8
+    assert TargetNetworks().look(seen).status == "fail"
 
 
 def finding(*followers: Follower):

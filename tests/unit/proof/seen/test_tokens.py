@@ -7,7 +7,7 @@ import pytest
 from made_losses import made_loss
 
 from learnproof.proof.seen.losses import Loss
-from learnproof.proof.seen.tokens import misordered, token_losses
+from learnproof.proof.seen.tokens import misordered, mixed_groups, rewarded, token_losses
 from learnproof.proof.watched.language import ReferenceApart, TokensMasked
 from learnproof.proof.watched.shapes import SampledAsScored
 
@@ -15,10 +15,15 @@ GROUPS, SAMPLES, PROMPT, NEW, WORDS = 8, 4, 6, 7, 12
 SEQUENCES = GROUPS * SAMPLES
 
 
-def answered(update: int, shift: int = 0, padding: float = 0.0, turned: bool = False, divergence=None) -> Loss:
+def answered(
+    update: int, shift: int = 0, padding: float = 0.0, turned: bool = False, divergence=None, tiled: bool | None = None
+) -> Loss:
     """A loss of the answers' tokens alone: the network was asked for sequences that grow by one, then for the whole."""
     rng = np.random.default_rng(update)
     whole = rng.normal(size=(SEQUENCES, PROMPT + NEW, WORDS)).astype(np.float32)
+    if tiled is not None:  # answers to GROUPS questions, each asked SAMPLES times: all in turn, or each next to itself
+        question = np.arange(SEQUENCES) % GROUPS if tiled else np.arange(SEQUENCES) // SAMPLES
+        whole[:, :PROMPT] = whole[question, :PROMPT]
     used = whole[:, PROMPT - 1 + shift : PROMPT - 1 + shift + NEW].astype(np.float64)
     table = used - np.logaddexp.reduce(used, axis=2, keepdims=True)
     sampled_from = whole[:, PROMPT - 1 : -1].astype(np.float64)
@@ -92,6 +97,40 @@ def test_other_answers_when_sampling_are_named():
     found = SampledAsScored().look(seen(padding=0.5))
     assert found.status == "fail"
     assert "other answers when the tokens were sampled" in found.summary
+
+
+@pytest.mark.parametrize(("tiled", "named"), [(True, 12), (False, 0)])
+def test_groups_of_answers_to_different_questions_are_named(tiled, named):
+    view = seen(tiled=tiled)
+    for tokens in token_losses(view):
+        tokens.prompt = PROMPT
+    assert len(mixed_groups(view)) == named
+
+
+def test_rewards_are_found_for_a_part_of_a_batch_in_another_order():
+    view = seen()
+    explained = {each.source for each in rewarded(view)}
+    losses = []
+    for loss in view.training_losses:
+        part = np.random.default_rng(loss.update).permutation(SEQUENCES)[:20]
+        arrays = dict(loss.arrays)
+        for name in ("p0.value", "p0.action", "p0.gradient"):
+            arrays[name] = arrays[name].reshape(SEQUENCES, NEW)[part].reshape(-1)
+        arrays |= {
+            "k0": arrays["k0"][part],
+            "c0.output": arrays["c0.output"][part],
+            "n0.output": loss.arrays["c0.output"],
+        }
+        about = {"silent": [{"module": "model", "shape": [SEQUENCES, PROMPT + NEW, WORDS]}]}
+        about["calls"] = [{"module": "model", "shape": [20, PROMPT + NEW, WORDS]}]
+        about["constants"] = [{"role": "weight", "shape": [20], "terms": [0]}]
+        about["log_probs"] = [{"kind": "gather", "shape": [20, NEW], "terms": [0]}]
+        losses.append(made_loss(arrays, loss.update, **about))
+    view.training_losses, view.notes = losses, {}
+    found = rewarded(view)
+    assert len(found) == 12
+    assert {each.source for each in found} == explained == {"r0"}
+    assert all(each.agreement > 0.99 and each.group == SAMPLES for each in found)
 
 
 def test_weights_of_other_sequences_are_named():
