@@ -227,7 +227,7 @@ class Calls:
             while len(self.latents) > LATENTS:
                 del self.latents[next(iter(self.latents))]
         output = outputs[0]
-        if depth and not (output.dim() > 1 and output.shape[-1] == 1) and not module._modules:
+        if depth and output.shape[-1:] != (1,) and not module._modules:
             return
         most = INNER_NUMBERS if depth else OUTPUT_NUMBERS
         if output.numel() > most or output.dim() == 0 or not output.is_floating_point():

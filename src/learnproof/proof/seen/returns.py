@@ -35,6 +35,7 @@ EXACT = 2e-5
 """Special rows are few, so each must agree more closely: the chance that a wrong treatment comes this near is as small."""
 MOST_INSIDE = 0.9
 """Share of the rows inside episodes that a definition must explain; where two rollouts meet, one in a rollout does not."""
+FEW_ELSEWHERE = 64
 REWARD_ALONE = 1e-5
 """Difference, over their size, of returns from rewards alone."""
 MIN_ROWS = 12
@@ -204,6 +205,7 @@ def _special_rows(
         np.isnan(final) & (rollout.final_observation == 0), rollout.values_of(rollout.next_observation, source), final
     )
     used = np.isfinite(y) & ~rollout.resets
+    elsewhere = _asked_elsewhere(rollout, source)
     before = rollout.preceding
     after_an_end = (before >= 0) & rollout.ended[before]
     last = used & (following < 0) & ~rollout.ended
@@ -228,7 +230,9 @@ def _special_rows(
                 "bootstrap": reward + gamma * final,
                 "stop": stops,
                 "go on": goes_on,
-                "next start": reward + gamma * np.where(following >= 0, value[following], np.nan),
+                "next start": reward
+                + gamma
+                * np.where(following >= 0, value[following], _nearest_to(elsewhere, (y - reward) / (gamma or 1.0))),
             },
         ),
         "last": (
@@ -245,6 +249,23 @@ def _special_rows(
             fit.special[kind] = _count(
                 y[rows], {name: numbers[rows] for name, numbers in treatments.items()}, tolerance
             )
+
+
+def _asked_elsewhere(rollout: Rollout, source: Mapping[int, float]) -> Array:
+    """Values of observations that are none of the rollout's own: of the next episode's first one, which a reset returned."""
+    own = {
+        int(name)
+        for column in ("observation", "next_observation", "final_observation")
+        for name in getattr(rollout, column)
+    }
+    return np.array([number for name, number in source.items() if name not in own])
+
+
+def _nearest_to(numbers: Array, wanted: Array) -> Array:
+    """For each wanted number the nearest of those there are; nan where there are none, or so many that one is near by chance."""
+    if not 0 < len(numbers) <= FEW_ELSEWHERE:
+        return np.full(len(wanted), np.nan)
+    return np.asarray(numbers[np.abs(numbers[:, None] - wanted[None, :]).argmin(axis=0)])
 
 
 def _count(y: Array, treatments: Mapping[str, Array], tolerance: float) -> dict[str, int]:

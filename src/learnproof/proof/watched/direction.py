@@ -20,6 +20,7 @@ from ..seen import Loss, Seen
 from ..seen.bootstrap import bootstraps
 from ..seen.fitting import correlation
 from ..seen.losses import Array
+from ..seen.returns import rollout_fits
 from ..seen.rollouts import Rollout
 from ..seen.token_rollouts import token_rollouts
 from ..seen.tokens import misordered, mixed_groups, rewarded
@@ -156,7 +157,8 @@ def _correlation(first: Array, second: Array) -> float | None:
 
 
 def _advantages(rollout: Rollout) -> list[Array]:
-    """Advantages by several honest definitions: with and without the value network, at two horizons."""
+    """Advantages by several honest definitions: with and without the value network, at two horizons and at the one that explains
+    the targets."""
     sources: list[dict[int, float]] = [heads for _, heads in rollout.silent]
     for targets in rollout.targets:
         pairs = zip(rollout.observation.tolist(), targets.prediction.tolist(), strict=True)
@@ -164,16 +166,19 @@ def _advantages(rollout: Rollout) -> list[Array]:
     found = [_accumulated(rollout, {}, 0.99, 1.0), _accumulated(rollout, {}, 1.0, 1.0)]
     for source in sources[:3]:
         found += [_accumulated(rollout, source, 0.99, 0.95), _accumulated(rollout, source, 0.99, 1.0)]
+        for fit in (fit for fit in rollout_fits(rollout) if fit.matched and fit.form == "lambda return"):
+            lam = 1.0 if fit.gae_lambda is None else fit.gae_lambda
+            found.append(_accumulated(rollout, source, fit.gamma, lam, fit.reward_scale))
     return found
 
 
-def _accumulated(rollout: Rollout, source: dict[int, float], gamma: float, lam: float) -> Array:
+def _accumulated(rollout: Rollout, source: dict[int, float], gamma: float, lam: float, scale: float = 1.0) -> Array:
     value = np.nan_to_num(rollout.values_of(rollout.observation, source))
     following = np.nan_to_num(rollout.values_of(rollout.next_observation, source))
     along = rollout.following
     next_value = np.where(along >= 0, value[along], following)
     next_value = np.where(rollout.ended, 0.0, next_value)
-    delta = rollout.reward + gamma * next_value - value
+    delta = scale * rollout.reward + gamma * next_value - value
     advantage = np.zeros(len(delta))
     for row in np.argsort(-rollout.time, kind="stable"):
         after = along[row]

@@ -102,6 +102,8 @@ _FAULTS_AT_ENDS = (
 
 
 FEWEST_ROWS_FOR_BOTH = 16
+EXACT_ROWS = 2
+"""Rows of one kind that agree with one wrong treatment, and with no other: each to 2e-5 of the spread of the returns."""
 
 
 class ReturnsRecomputed(SeenCheck):
@@ -220,7 +222,7 @@ class ReturnsRecomputed(SeenCheck):
         def rows(kind: str, treatment: str) -> int:
             counts = special.get(kind, Counter())
             others = sum(counts[name] for name in counts if name not in (treatment, "ambiguous", "unexplained"))
-            return counts[treatment] if counts[treatment] >= FEW_ROWS and counts[treatment] > 2 * others else 0
+            return counts[treatment] if counts[treatment] >= EXACT_ROWS and counts[treatment] > 2 * others else 0
 
         if sum(fit.form == "along the batch" for fit in matched) > len(matched) / 2:
             return fail(
