@@ -252,7 +252,10 @@ def _special_rows(
 
 
 def _asked_elsewhere(rollout: Rollout, source: Mapping[int, float]) -> Array:
-    """Values of observations that are none of the rollout's own: of the next episode's first one, which a reset returned."""
+    """Values of observations that are none of the rollout's own: of the next episode's first one, which a reset returned. Only of a single
+    environment that the script resets itself: of a vector they may be last observations that came another way."""
+    if rollout.final_observation.any() or rollout.copy.any():
+        return np.empty(0)
     own = {
         int(name)
         for column in ("observation", "next_observation", "final_observation")

@@ -30,11 +30,9 @@ class PolicyLooks(SeenCheck):
     family = "mechanism-health"
 
     def lacks(self, seen: Seen) -> str:
-        return (
-            ""
-            if _answers(seen) or token_losses(seen)
-            else "no network was seen answering a batch of different observations"
-        )
+        if _answers(seen) or token_losses(seen) or observations_told_apart(seen) is not None:
+            return ""
+        return "no network was seen answering a batch of different observations"
 
     def look(self, seen: Seen) -> Finding:
         answers = _answers(seen)

@@ -84,15 +84,15 @@ class LossesReachWeights(SeenCheck):
                 "with another network than the one that acts.",
                 advice="Compute the loss from this network's own outputs, without .detach(), .item() or torch.tensor(...) between.",
             )
-        alone = [name for name in acting if _trained_by_entropy_alone(seen, name)]
+        alone = _trained_by_entropy_alone(seen)
         if alone:
             return self.finding(
                 "fail",
-                f"{some(alone)} chooses the actions, and nothing but its entropy is in the losses that reach it.",
+                f"Nothing but an entropy reaches {common_module(alone)} in the losses: no action is told from a better one there.",
                 figures,
-                where=some(alone),
-                cause="The log-probabilities in the loss were cut from the network's graph: kept as floats, detached, or rebuilt "
-                "with torch.tensor.",
+                where=common_module(alone),
+                cause="The log-probabilities in the loss were cut from the network's graph: kept from acting under no_grad, as "
+                "floats, detached, or rebuilt with torch.tensor.",
                 advice="Compute the log-probabilities of the actions from the network's own outputs when the loss is made.",
             )
         return self.finding(
@@ -100,15 +100,19 @@ class LossesReachWeights(SeenCheck):
         )
 
 
-def _trained_by_entropy_alone(seen: Seen, module: str) -> bool:
-    mine = {name for name in seen.trainable if name.startswith(module + ".")}
-    reaching = [loss for loss in seen.training_losses if loss.reach & mine]
-    return len(reaching) >= MIN_STEPS and all(
-        not loss.policies
-        and (entropies := loss.entropy_terms)
-        and all(term in entropies for term, reach in enumerate(loss.term_reach) if reach & mine)
-        for loss in reaching
-    )
+def _trained_by_entropy_alone(seen: Seen) -> set[str]:
+    """Weights that entropies reach and no other term of any loss does, nor a log-probability."""
+    by_entropy: set[str] = set()
+    by_others: set[str] = set()
+    looked = 0
+    for loss in seen.training_losses:
+        entropies = loss.entropy_terms if loss.event.n_terms == len(loss.term_reach) and not loss.policies else set()
+        looked += bool(entropies)
+        for term, reach in enumerate(loss.term_reach):
+            (by_entropy if term in entropies else by_others).update(reach)
+        if not entropies:
+            by_others |= loss.reach
+    return by_entropy - by_others if looked >= MIN_STEPS else set()
 
 
 def _acting_modules(seen: Seen) -> set[str]:

@@ -102,6 +102,8 @@ _FAULTS_AT_ENDS = (
 
 
 FEWEST_ROWS_FOR_BOTH = 16
+MONTE_CARLO = 0.9999
+"""Lambda from which returns are plain sums."""
 EXACT_ROWS = 2
 """Rows of one kind that agree with one wrong treatment, and with no other: each to 2e-5 of the spread of the returns."""
 
@@ -237,7 +239,9 @@ class ReturnsRecomputed(SeenCheck):
                 "Use the reward as the environment returned it.",
             )
         for fault in _FAULTS_AT_ENDS:
-            if n := rows(fault.kind, fault.treatment):
+            if (fault.kind, fault.treatment) == ("cut", "stop") and _is_monte_carlo(matched, special):
+                figures["time_limits_end_the_sum"] = rows("cut", "stop")
+            elif n := rows(fault.kind, fault.treatment):
                 return fail(fault.summary.format(n=n), fault.cause, fault.advice)
         return None
 
@@ -285,6 +289,13 @@ class ReturnsRecomputed(SeenCheck):
             f"The weights of {count} batches are rewards to go with gamma {figures['gamma']:.4g}, up to baseline and scale.",
             figures,
         )
+
+
+def _is_monte_carlo(matched: list[Fit], special: dict[str, Counter[str]]) -> bool:
+    """Plain sums of whole episodes, with no value of a state in any of them: where nothing else is bootstrapped, a time limit that
+    ends the sum is what the return of an episode means."""
+    plain = all(fit.gae_lambda is not None and fit.gae_lambda > MONTE_CARLO for fit in matched)
+    return plain and not special.get("last", Counter())["bootstrap"] and not special.get("cut", Counter())["bootstrap"]
 
 
 def one_number_for_both(loss: Loss) -> bool:

@@ -170,7 +170,7 @@ class SampledAsScored(SeenCheck):
     def lacks(self, seen: Seen) -> str:
         return (
             ""
-            if _surprises(seen)[2] or _other_actions(seen)[0]
+            if _surprises(seen)[2] or _other_actions(seen)[0] or _at_an_edge(seen)[0]
             else "no log-probabilities of discrete actions were seen beside their logits"
         )
 
@@ -185,6 +185,17 @@ class SampledAsScored(SeenCheck):
                 cause="A second sample is drawn for the log-probability, or stored actions are shifted against their observations.",
                 advice="Keep the action that was sampled, step the environment with it, and score exactly that one.",
             )
+        scored_numbers, at_edge = _at_an_edge(seen)
+        if at_edge >= ENOUGH_CHANCES and at_edge > CLIPPED * scored_numbers:
+            return self.finding(
+                "fail",
+                f"{at_edge} of {scored_numbers} numbers of the actions that a normal distribution scores are exactly its smallest or "
+                "largest one: they were clipped after they had been drawn.",
+                {"numbers": scored_numbers, "exactly_at_an_edge": at_edge},
+                where="acting and scoring",
+                cause="The clipped action is stored, and its log-probability is that of a number which was never drawn.",
+                advice="Store and score the action as it was drawn, and clip only what the environment is given.",
+            )
         otherwise = [share for tokens in token_losses(seen) if (share := tokens.sampled_otherwise()) is not None]
         if len(otherwise) >= ENOUGH and float(np.median(otherwise)) > OTHER_ACTIONS:
             return self.finding(
@@ -198,6 +209,11 @@ class SampledAsScored(SeenCheck):
                 advice="Call the network in the same way when sampling and when scoring: same mask, same positions, same mode.",
             )
         surprise, variance, rows, chances = _surprises(seen)
+        if not rows and scored_numbers >= ENOUGH_ROWS:
+            return self.finding(
+                "pass", f"{scored_numbers} numbers of actions are scored as they were drawn, unclipped.",
+                {"numbers": scored_numbers, "exactly_at_an_edge": at_edge},
+            )  # fmt: skip
         z = surprise / np.sqrt(variance) if variance > 0 else 0.0
         figures = {"rows": rows, "surprise_per_row": surprise / max(rows, 1), "standard_errors": float(z)}
         if rows < ENOUGH_ROWS or chances < ENOUGH_CHANCES:
@@ -220,6 +236,9 @@ class SampledAsScored(SeenCheck):
         )
 
 
+CLIPPED = 0.02
+MANY_DIFFERENT = 10
+"""Different numbers in a column, below which a policy is as good as deterministic."""
 OTHER_ACTIONS = 0.2
 """Share of rows; a policy that has nearly made up its mind draws the same action twice."""
 ENOUGH_ROWS = 200
@@ -231,6 +250,23 @@ FAR_OFF = 8.0
 def _other_actions(seen: Seen) -> tuple[int, int]:
     counts = [rollout.actions_scored(loss) for rollout in seen.rollouts for loss in rollout.losses[:1]]
     return sum(rows for rows, _ in counts), sum(others for _, others in counts)
+
+
+def _at_an_edge(seen: Seen) -> tuple[int, int]:
+    """Numbers of actions that normal distributions score in losses on rollouts, and those that are exactly the smallest or the largest
+    of their column, beyond one of each: of a continuous law no two are alike."""
+    numbers = edges = 0
+    for cycle in sorted(seen.on_policy_cycles):
+        for loss in seen.by_cycle.get(cycle, [])[:1]:
+            for policy in loss.policies[:1]:
+                if policy.kind != "Normal" or policy.action is None or policy.action.size != policy.value.size:
+                    continue
+                table = policy.action.reshape(len(policy.value), -1)
+                for column in table.T:
+                    alike = int((column == column.max()).sum() + (column == column.min()).sum()) - 2
+                    if len(np.unique(column)) >= MANY_DIFFERENT:
+                        numbers, edges = numbers + len(column), edges + alike
+    return numbers, edges
 
 
 def _surprises(seen: Seen) -> tuple[float, float, int, float]:
