@@ -378,6 +378,8 @@ class Calls:
     def _by_module(self) -> dict[str, list[tuple[Call, Any]]]:
         found: dict[str, list[tuple[Call, Any]]] = {}
         for call in self.silent:
+            if self._is_new(call):
+                continue  # the next cycle's first act, by weights that this one's updates have moved
             module = call.module()
             output = call.output.reshape(len(call.output), -1) if call.output.ndim > 1 else call.output.reshape(1, -1)
             if module is None or len(call.entry.rows(self.session.numpy)) != len(output):

@@ -31,8 +31,11 @@ from .rollouts import Rollout, Targets
 MATCHED = 1e-3
 """Largest error of a row, over the spread of the returns, that still counts as rounding: targets computed back from float32
 differences are good to 1e-5, wrong definitions are off by 1e-2 and more."""
-EXACT = 2e-5
-"""Special rows are few, so each must agree more closely: the chance that a wrong treatment comes this near is as small."""
+EXACT = 2e-6
+"""Special rows are few, so each must agree as closely as the others do, up to rounding: values of neighbouring states may differ by
+no more than 1e-5 of the spread of the returns, and a wrong treatment must not look right by that."""
+ROUNDED = 20
+"""Times the error of the rows inside of episodes."""
 MOST_INSIDE = 0.9
 """Share of the rows inside episodes that a definition must explain; where two rollouts meet, one in a rollout does not."""
 FEW_ELSEWHERE = 64
@@ -209,7 +212,7 @@ def _special_rows(
     before = rollout.preceding
     after_an_end = (before >= 0) & rollout.ended[before]
     last = used & (following < 0) & ~rollout.ended
-    tolerance = max(10 * fit.error, EXACT) * spread
+    tolerance = max(ROUNDED * fit.error, EXACT) * spread
     ways: dict[str, tuple[Array, dict[str, Array]]] = {
         "terminal": (
             used & rollout.terminated,

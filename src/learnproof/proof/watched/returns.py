@@ -105,7 +105,7 @@ FEWEST_ROWS_FOR_BOTH = 16
 MONTE_CARLO = 0.9999
 """Lambda from which returns are plain sums."""
 EXACT_ROWS = 2
-"""Rows of one kind that agree with one wrong treatment, and with no other: each to 2e-5 of the spread of the returns."""
+"""Rows of one kind that agree with one wrong treatment, and with no other: each to rounding."""
 
 
 class ReturnsRecomputed(SeenCheck):
@@ -224,7 +224,8 @@ class ReturnsRecomputed(SeenCheck):
         def rows(kind: str, treatment: str) -> int:
             counts = special.get(kind, Counter())
             others = sum(counts[name] for name in counts if name not in (treatment, "ambiguous", "unexplained"))
-            return counts[treatment] if counts[treatment] >= EXACT_ROWS and counts[treatment] > 2 * others else 0
+            most = counts[treatment] > 2 * others and counts[treatment] >= counts["unexplained"]
+            return counts[treatment] if counts[treatment] >= EXACT_ROWS and most else 0
 
         if sum(fit.form == "along the batch" for fit in matched) > len(matched) / 2:
             return fail(
