@@ -20,10 +20,10 @@ from typing import Any
 from . import graph
 from .glances import held, is_a
 from .identity import flat_rows
-from .kept_calls import Call, Entry, Score
+from .kept_calls import Call, Entry, Score, by_row
 from .modes import standing_aside
 from .patches import Patches, leave_no_trace, with_subclasses
-from .session import Session, reading
+from .session import Session, reading, sense
 
 OUTPUT_NUMBERS = 65_536
 INNER_NUMBERS = 8_192
@@ -124,6 +124,7 @@ class Calls:
         self.graded = [call for call in self.graded if self._is_new(call)]
         self.scores = [score for score in self.scores if self._is_new(score)]
         self.patches.replace(torch.nn.Module, "__call__", self._calling)
+        self.patches.replace(torch.distributions.Distribution, "__init__", self._making)
         for kind in with_subclasses(torch.distributions.Distribution):
             for what in ("log_prob", "entropy", "sample", "rsample"):
                 self.patches.replace(kind, what, self._scoring(what))
@@ -267,6 +268,25 @@ class Calls:
 
     # ------------------------------------------------------------------ distributions
 
+    def _making(self, original: Any) -> Any:
+        is_compiling = self.is_compiling
+
+        def __init__(distribution: Any, *arguments: Any, **options: Any) -> None:
+            try:
+                original(distribution, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+            if not is_compiling():
+                self.made(distribution)
+
+        return __init__
+
+    @sense("distributions")
+    def made(self, distribution: Any) -> None:
+        """It belongs to the network that was called last: others may be called before it is asked for anything."""
+        self.sampled[distribution] = (self.entry, self.session.env_steps)
+
     def _scoring(self, what: str) -> Any:
         local, is_compiling = self.local, self.is_compiling
 
@@ -381,8 +401,13 @@ class Calls:
             if self._is_new(call):
                 continue  # the next cycle's first act, by weights that this one's updates have moved
             module = call.module()
-            output = call.output.reshape(len(call.output), -1) if call.output.ndim > 1 else call.output.reshape(1, -1)
-            if module is None or len(call.entry.rows(self.session.numpy)) != len(output):
+            rows = call.entry.rows(self.session.numpy)
+            output = by_row(call.output, rows)
+            if output.ndim > 1:
+                output = output.reshape(len(output), -1)
+            else:
+                output = output.reshape(-1, 1) if len(output) == len(rows) > 1 else output.reshape(1, -1)
+            if module is None or len(rows) != len(output):
                 continue
             name = f"{self.session.names.of_module(module)}/{output.shape[1]}"
             found.setdefault(name, []).append((call, output))

@@ -7,7 +7,7 @@ from typing import Any
 from . import graph
 from .arrays import as_array
 from .asking import Asking
-from .kept_calls import Call, Entry, Score
+from .kept_calls import Call, Entry, Score, by_row
 from .session import Session
 
 SEVERAL = 0.2
@@ -76,17 +76,17 @@ class Keeping:
 
     def _call(self, arrays: dict[str, Any], key: str, call: Call, pending: Pending) -> dict[str, Any]:
         module = call.module()
-        arrays[key + ".rows"] = call.entry.rows(self.session.numpy)
-        arrays[key + ".output"] = as_array(call.output)
+        arrays[key + ".rows"] = rows = call.entry.rows(self.session.numpy)
+        arrays[key + ".output"] = by_row(as_array(call.output), rows)
         if call.entry.action is not None:
             arrays[key + ".action"] = as_array(call.entry.action)
         if call.times:
             arrays[key + ".time"] = self.session.numpy.array(call.times, self.session.numpy.int64)
             arrays[key + ".gradient"] = self._joined_gradient(key, call, pending)
         else:
-            arrays[key + ".gradient"] = as_array(pending.gradients.get(key))
+            arrays[key + ".gradient"] = by_row(as_array(pending.gradients.get(key)), rows)
             if self.session.cycle_updates < ASKED_AGAIN:
-                arrays[key + ".after"] = self.asking.after(module, call.given)
+                arrays[key + ".after"] = by_row(self.asking.after(module, call.given), rows)
         return {
             "module": None if module is None else self.session.names.of_module(module),
             "kind": None if module is None else type(module).__name__,
@@ -107,8 +107,8 @@ class Keeping:
 
     def _silent(self, arrays: dict[str, Any], key: str, call: Call) -> dict[str, Any]:
         module = call.module()
-        arrays[key + ".rows"] = call.entry.rows(self.session.numpy)
-        arrays[key + ".output"] = call.output
+        arrays[key + ".rows"] = rows = call.entry.rows(self.session.numpy)
+        arrays[key + ".output"] = by_row(call.output, rows)
         return {
             "module": None if module is None else self.session.names.of_module(module),
             "shape": list(call.output.shape),
@@ -133,6 +133,9 @@ class Keeping:
             arrays[key + ".gradient"] = as_array(pending.gradients.get(key))
         if score.entry is not None:
             arrays[key + ".rows"] = score.entry.rows(numpy)
+            if self.session.widths[0] and score.result.dim() == 2:  # a table of steps and environments
+                for part in (".value", ".gradient", ".action"):
+                    arrays[key + part] = by_row(arrays.get(key + part), arrays[key + ".rows"])
         first = score.node[0] if isinstance(score.node, list) else score.node
         shape = list(score.shape or score.result.shape)
         return {"kind": score.kind, "shape": shape, "terms": _terms_with(pending.reading, first)}

@@ -30,7 +30,7 @@ class Entry:
     def rows(self, numpy: Any) -> Any:
         if self.rows_ is None and self.value is not None:
             tensor = self.value
-            flat = flat_rows(numpy, tensor, tensor.shape[0] if tensor.dim() > 1 else None)
+            flat = flat_rows(numpy, tensor, self._count(tensor))
             if flat is not None and self.widths[1] and flat.shape[1] == sum(self.widths):
                 self.action = flat[:, self.widths[0] :]
                 flat = flat[:, : self.widths[0]]
@@ -39,6 +39,22 @@ class Entry:
                 self.rows_ = self.aliases.translated(numpy, flat, self.rows_)
             self.value = None
         return self.rows_
+
+    def _count(self, tensor: Any) -> int | None:
+        """Rows: the first dimension, or the first two where observations lie in a table of steps and environments."""
+        width = self.widths[0]
+        if tensor.dim() == 3 and width > 1 and tensor.shape[2] in (width, sum(self.widths)):
+            return int(tensor.shape[0] * tensor.shape[1])
+        return int(tensor.shape[0]) if tensor.dim() > 1 else None
+
+
+def by_row(array: Any, rows: Any) -> Any:
+    """Numbers that lie in a table of steps and environments, [steps, environments, ...], one row of them after the other."""
+    if array is None or rows is None or len(array.shape) < 2 or len(rows) == len(array):
+        return array
+    if len(rows) != array.shape[0] * array.shape[1]:
+        return array
+    return array.reshape(len(rows), *array.shape[2:])
 
 
 class Joined(Entry):
