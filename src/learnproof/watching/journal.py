@@ -77,7 +77,8 @@ class Journal:
         stream.names_before = before[-1]
 
         def column(values: Any, kind: Any) -> Any:
-            return numpy.asarray(values, kind).reshape(len(steps) * rows)
+            with numpy.errstate(all="ignore"):  # a number too large for float32 is still a number
+                return numpy.asarray(values, kind).reshape(len(steps) * rows)
 
         self.transitions.add(
             raw=self._raw(numpy, steps, before),

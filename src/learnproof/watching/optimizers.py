@@ -442,6 +442,8 @@ def _parameters(optimizer: Any) -> list[Any]:
 def _spaced(tensor: Any, count: int) -> Any:
     """At most `count` numbers of a tensor, evenly spaced, as a flat float copy."""
     flat = tensor.detach().reshape(-1)
+    if flat.is_complex():
+        flat = flat.contiguous().view(flat.real.dtype)
     stride = -(-flat.numel() // count)
     return flat[::stride].float().clone() if stride > 1 else flat.float().clone()
 
