@@ -156,17 +156,19 @@ def _rollout(cycle: int, parts: list[Valued]) -> Rollout | None:
         name: np.full((batch, positions), np.nan) for name in ("prediction", "target", "weight", "reward", "beyond")
     }
     for part in parts:
-        if part.batch != batch or part.target.shape[1] != positions:
+        rewards = part.tokens.loss.arrays.get(source, ())
+        if part.batch != batch or part.target.shape[1] != positions or len(rewards) != batch:
             continue
         for name in ("prediction", "target", "weight"):
             whole[name][part.place] = getattr(part, name)
         whole["beyond"][part.place] = part.beyond[:, None]
-        whole["reward"][part.place] = part.tokens.loss.arrays[source].astype(np.float64)[part.place][:, None]
+        whole["reward"][part.place] = np.asarray(rewards, np.float64)[part.place][:, None]
     used = np.isfinite(whole["target"])
     sequence, time = np.nonzero(used)
     last = time == _last_position(whole["target"])[sequence]
     names = (sequence * (positions + 1) + time + 2).astype(np.uint64)
     nothing = np.zeros(len(names), bool)
+    scored_from = parts[0].tokens.logits_start
     return Rollout(
         cycle=cycle,
         time=time + 1,
@@ -186,7 +188,7 @@ def _rollout(cycle: int, parts: list[Valued]) -> Rollout | None:
             targets=[Targets(parts[0].module, whole["target"][used], whole["prediction"][used])],
             weights=[whole["weight"][used]],
             rewards=source,
-            ahead=parts[0].start - (parts[0].tokens.logits_start or parts[0].start),
+            ahead=0 if scored_from is None else parts[0].start - scored_from,
             beyond=np.where(last, whole["beyond"][used], np.nan),
         ),
     )
