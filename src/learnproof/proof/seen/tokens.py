@@ -93,8 +93,9 @@ class Tokens:
             gradient = self.loss.arrays.get(f"c{position}.gradient")
             if gradient is None or gradient.ndim < 2 or len(gradient) != sequences or gradient.shape[1] < positions:
                 continue
-            start = 0 if gradient.shape[1] == positions else self.logits_start
-            if start is not None:
+            whole = gradient.shape[1] == positions
+            start = 0 if whole else self.logits_start
+            if start is not None and (whole or gradient[0, 0].size > 1):  # a value head's answers may be cut elsewhere
                 part = gradient[:, start : start + positions]
                 found = found | (part.reshape(sequences, positions, -1) != 0).any(axis=2)
         return found

@@ -73,10 +73,16 @@ class Batch:
             "c1.output": value[..., None],
             "c1.gradient": np.where(used, difference, 0.0)[..., None].astype(np.float32),
         }
+        if self.fault in ("whole sequences", "values read late"):
+            self.widen(arrays, len(rows))
         silent = []
         if moved == 0:
             noise = 1 + 1e-7 * self.rng.normal(size=self.logits.shape).astype(np.float32)
-            arrays |= {"n0.output": self.logits * noise, "r0": self.reward, "r1": self.value.mean(axis=1)}
+            known = self.logits * noise
+            if self.fault in ("whole sequences", "values read late"):  # the batch's other rows are asked about too
+                known = self.rng.normal(size=(SEQUENCES, POSITIONS + 3, WORDS)).astype(np.float32)
+                known[rows] = arrays["c0.output"]
+            arrays |= {"n0.output": known, "r0": self.reward, "r1": self.value.mean(axis=1)}
             silent = [{"module": "head", "shape": list(self.logits.shape)}]
         shape = [len(rows), POSITIONS]
         return made_loss(
@@ -90,6 +96,18 @@ class Batch:
             calls=[{"module": "head", "shape": [*shape, WORDS]}, {"module": "value", "shape": [*shape, 1]}],
             log_probs=[{"kind": "log_softmax", "shape": [*shape, 1], "terms": [0]}], transitions_of=None,
         )  # fmt: skip
+
+    def widen(self, arrays: dict[str, np.ndarray], count: int) -> None:
+        """The networks answered for whole sequences: two tokens of a prompt before, one after."""
+        for name, before in (("c0.output", 2), ("c1.output", 3 if self.fault == "values read late" else 2)):
+            inner = arrays[name]
+            outer = self.rng.normal(size=(count, POSITIONS + 3, inner.shape[2])).astype(np.float32)
+            outer[:, before : before + POSITIONS] = inner
+            arrays[name] = outer
+            if name == "c1.output":
+                gradient = np.zeros((count, POSITIONS + 3, 1), np.float32)
+                gradient[:, before : before + POSITIONS] = arrays["c1.gradient"]
+                arrays["c1.gradient"] = gradient
 
 
 def returns(rewards: np.ndarray, value: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -144,6 +162,15 @@ def test_a_fault_is_named(fault, check, words):
     found = check.look(seen(fault))
     assert found.status == "fail"
     assert words in found.summary
+
+
+def test_values_of_whole_sequences_are_cut_where_they_get_a_gradient():
+    view = seen("whole sequences")
+    assert ReturnsRecomputed().look(view).status == "pass"
+    assert RatioIsOne().look(view).status == "pass"
+    found = ReturnsRecomputed().look(seen("values read late"))
+    assert found.status == "fail"
+    assert "after the token was read" in found.summary
 
 
 def test_the_rewards_are_told_from_other_means_and_counted_once_a_batch():
