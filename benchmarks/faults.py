@@ -43,7 +43,7 @@ FAMILIES = {
     "memory_true": {"returns", "goal"},
     "credit_reaches_on": {"returns", "goal"},
     "ratio_is_one": {"shapes", "returns", "language"},
-    "policy_direction": {"signs", "returns"},
+    "policy_direction": {"signs", "returns", "shapes"},
     "value_direction": {"signs"},
     "actor_climbs": {"signs"},
     "entropy_sign": {"signs"},
