@@ -138,7 +138,7 @@ CASES = {
 RELATED = {
     "arguments with dashes", "unbuffered", "isolated", "reads input", "a file named gym", "without asserts",
     "development mode", "a flag with capital letters in it", "exit with 7", "exit with a message", "fails in a forward",
-    "terminated", "floods", "numbers that make noise", "scripted and traced", "derivatives",
+    "terminated", "floods", "numbers that make noise", "scripted and traced", "derivatives", "a spawned learner",
 }  # fmt: skip
 """Near relatives of other cases: `make thorough` runs them, `make test` has no time for them."""
 

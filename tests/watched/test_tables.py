@@ -39,7 +39,7 @@ class ActorCritic(nn.Module):
 net = ActorCritic()
 optimizer = torch.optim.Adam(net.parameters(), lr=2e-3)
 obs = torch.as_tensor(env.reset(seed=0)[0])
-for _ in range(400):
+for _ in range(280):
     rows = []
     for _ in range(steps):
         with torch.no_grad():
