@@ -43,6 +43,7 @@ GREEDY = 0.9
 PLAIN_WRAPPERS = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics", "Autoreset", "Monitor")
 """Wrappers that leave observations, actions and rewards as they are."""
 WRITERS = ("Record", "Video", "Monitor", "Log", "Save")
+"""Parts of the names of wrappers that may leave files behind."""
 PLAIN_VECTORS = ("SyncVectorEnv", "AsyncVectorEnv", "DummyVecEnv", "SubprocVecEnv")
 
 
@@ -265,7 +266,8 @@ def what_writes(single: Any) -> str | None:
     core = single
     for _ in range(32):
         name = type(core).__name__
-        if any(word in name for word in WRITERS) and name != "RecordEpisodeStatistics":
+        harmless = name == "RecordEpisodeStatistics" or (name == "Monitor" and held(core, "results_writer") is None)
+        if any(word in name for word in WRITERS) and not harmless:
             return name
         core = held(core, "env")
         if core is None:
