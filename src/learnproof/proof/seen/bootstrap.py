@@ -38,7 +38,8 @@ LEAST_GAMMA = 0.3
 BOOTSTRAPS_READ = 96
 """Regressions that are explained, spread over the run."""
 TRIED_IN_VAIN = 12
-"""Targets that nothing explains, after which shifted rewards are no longer tried: each trial costs as much as an explanation."""
+"""Targets of one network that nothing explains, while nothing explains another of them, after which only definitions are tried that
+explain others of the run: all of them together take a fifth of a second for each target."""
 WRONG_SIGN = "tanh with the wrong sign"
 
 
@@ -87,31 +88,48 @@ class Bootstrapped:
     """Rows in which the loss looks at another action than the one that was taken."""
 
 
+Likely = dict[str, set[tuple[str, str]]]
+"""By the rewards that a target was made of, "reward" or those of a step beside it, the pairs (future, soft) that explained others of
+the run."""
+
+
 def explain(
-    loss: Loss, regression: Regression, likely: set[tuple[str, str]], try_shifts: bool = True
+    loss: Loss, regression: Regression, likely: Likely, only_likely: bool = False, bound: float | None = None
 ) -> Bootstrapped | None:
-    """`likely` are pairs (future, soft) that explained other targets of the run: if one does, no others are tried. `try_shifts`:
-    where nothing explains it, also by the reward of the step before or after."""
+    """What is likely is tried first, and what explains this target is put there. Where nothing explains it, the reward of the step
+    before or after may. `bound` is that of the actions."""
     if "t.rewards" in loss.arrays and (several := explain_several(loss, regression)) is not None:
         return several
-    found = _explain(loss, regression, likely) if likely else None
-    if found is None or not found.explanations:
-        found = _explain(loss, regression, None)
-    if found is not None and not found.explanations and try_shifts:
-        for way in ("before", "after"):
-            if "t.reward_" + way in loss.arrays and float(np.ptp(loss.arrays["t.reward"])) > 0:
-                other = _explain(loss, regression, None, "reward_" + way)
-                if other is not None and other.explanations:
-                    return replace(found, shifted=way)
-    return found
+    if len(loss.arrays.get("t.row", ())) < MIN_ROWS:
+        return None
+    varied = float(np.ptp(loss.arrays["t.reward"])) > 0
+    ways = ["reward", *(way for way in ("reward_before", "reward_after") if varied and "t." + way in loss.arrays)]
+    tried: list[tuple[str, set[tuple[str, str]] | None]] = [(way, likely[way]) for way in ways if way in likely]
+    if not only_likely:
+        tried += [(way, None) for way in ways]
+    unexplained = None
+    for way, definitions in tried:
+        found = _explain(loss, regression, definitions, bound, way)
+        if found is not None and found.explanations:
+            likely.setdefault(way, set()).update((e.future, e.soft) for e in found.explanations)
+            if way == "reward":
+                return found
+            return replace(found, shifted=way.removeprefix("reward_"), explanations=[])
+        if way == "reward":
+            unexplained = found
+    return unexplained if unexplained is not None else _explain(loss, regression, set(), bound)
 
 
 def _explain(
-    loss: Loss, regression: Regression, only: set[tuple[str, str]] | None, rewards: str = "reward"
+    loss: Loss,
+    regression: Regression,
+    only: set[tuple[str, str]] | None,
+    bound: float | None,
+    rewards: str = "reward",
 ) -> Bootstrapped | None:
     arrays = loss.arrays
-    rows = arrays.get("t.row")
-    if rows is None or len(rows) < MIN_ROWS or regression.target.size <= int(rows.max()):
+    rows = arrays["t.row"]
+    if regression.target.size <= int(rows.max()):
         return None
     y = regression.target[rows]
     reward = arrays["t." + rewards].astype(np.float64)
@@ -120,7 +138,7 @@ def _explain(
     spread = max(float(y.std()), 1e-3 * float(np.abs(y).max()), 1e-6)
     explanations = []
     best = np.inf
-    for future, networks, numbers, soft, columns in futures(loss, regression.target.size):
+    for future, networks, numbers, soft, columns in futures(loss, regression.target.size, bound):
         if only is not None and not {(future, soft), (future, WRONG_SIGN)} & only:
             continue
         ahead = np.stack([numbers[rows], *(column[rows] for column in columns)], axis=1)
@@ -311,12 +329,17 @@ def bootstraps(seen: Seen) -> list[Bootstrapped]:
         ]
         step = max(1, len(losses) // BOOTSTRAPS_READ)
         known = seen.notes["bootstraps"] = []
-        likely: set[tuple[str, str]] = set()
+        likely: Likely = {}
+        in_vain: Counter[str | None] = Counter()
         for loss in losses[::step]:
             for regression in loss.regressions:
-                in_vain = sum(not each.explanations and not each.shifted for each in known)
-                found = explain(loss, regression, likely, in_vain < TRIED_IN_VAIN)
-                if found is not None:
-                    known.append(found)
-                    likely |= {(e.future, e.soft) for e in found.explanations}
+                hopeless = in_vain[regression.module] >= TRIED_IN_VAIN
+                found = explain(loss, regression, likely, hopeless, seen.action_bound)
+                if found is None:
+                    continue
+                known.append(found)
+                explained = bool(found.explanations or found.shifted)
+                in_vain[regression.module] += (
+                    -len(losses) if explained else 1
+                )  # one that is explained keeps up hope for good
     return list(known)

@@ -11,11 +11,17 @@ import numpy as np
 from .losses import Array, Loss
 
 OVER_THE_BATCH = "with the mean of the batch"
-WRONG_SQUASH = "tanh of the squashed action"
+SQUASHED_TWICE = "tanh of the squashed action"
+SCALED_FIRST = "the action after it was scaled"
+NOT_SQUARED = "the squashed action without its square"
+WRONG_SQUASHES = {SQUASHED_TWICE, SCALED_FIRST, NOT_SQUARED}
 
 
-def futures(loss: Loss, count: int) -> Iterator[tuple[str, tuple[str, ...], Array, str, list[Array]]]:
-    """(how, which networks, numbers, how soft, columns of a log-probability) for everything X may have been."""
+def futures(
+    loss: Loss, count: int, bound: float | None = None
+) -> Iterator[tuple[str, tuple[str, ...], Array, str, list[Array]]]:
+    """(how, which networks, numbers, how soft, columns of a log-probability) for everything X may have been. `bound` is that of
+    the actions."""
     wide: list[tuple[str, Array]] = []
     single: list[tuple[str, Array]] = []
     for position, about in enumerate(loss.event.silent):
@@ -44,7 +50,7 @@ def futures(loss: Loss, count: int) -> Iterator[tuple[str, tuple[str, ...], Arra
             plain.append((f"larger of {first} and {second}", (first, second), np.maximum(one, two)))
     for how, networks, numbers in plain:
         yield how, networks, numbers, "", []
-        for correction, columns in _soft_columns(loss, count):
+        for correction, columns in _soft_columns(loss, count, bound):
             yield f"{how}, less a log-probability", networks, numbers, correction, columns
 
 
@@ -68,7 +74,7 @@ def _put(calls: list[tuple[str, Array]], name: str, numbers: Array) -> None:
     calls.append((name, numbers))
 
 
-def _soft_columns(loss: Loss, count: int) -> list[tuple[str, list[Array]]]:
+def _soft_columns(loss: Loss, count: int, bound: float | None) -> list[tuple[str, list[Array]]]:
     """For each silent log-probability: itself, and with the usual corrections for tanh, which a scale of the action shifts."""
     found: list[tuple[str, list[Array]]] = []
     for position in range(len(loss.event.silent_log_probs)):
@@ -84,7 +90,10 @@ def _soft_columns(loss: Loss, count: int) -> list[tuple[str, list[Array]]]:
             corrections = {
                 "tanh": 2 * (np.log(2) - before - np.logaddexp(0.0, -2 * before)),
                 "guarded tanh": np.log(1 - squashed**2 + 1e-6),
-                WRONG_SQUASH: np.log(1 - np.tanh(squashed) ** 2 + 1e-6),
+                SQUASHED_TWICE: np.log(1 - np.tanh(squashed) ** 2 + 1e-6),
+                NOT_SQUARED: np.log(1 - squashed + 1e-6),
             }
+            if bound is not None and bound > 1:
+                corrections[SCALED_FIRST] = np.log(np.maximum(1 - (bound * squashed) ** 2, 1e-6))
             found += [(name, [log_prob, column.sum(axis=1), ones]) for name, column in corrections.items()]
     return found

@@ -31,6 +31,7 @@ from ...evidence.watched import (
 from .losses import Loss
 from .pooling import pooled
 from .rollouts import Rollout, read_rollouts, read_short_rollouts
+from .spaces import box_bounds
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,13 @@ class Seen:
             for rollout in self.rollouts
             if any(not policy.even for loss in rollout.losses for policy in loss.policies)
         }
+
+    @cached_property
+    def action_bound(self) -> float | None:
+        """The one that all numbers of all actions have, on both sides; None where there is none such."""
+        found = {box_bounds(environment.action_space) for environment in self.environments.values()}
+        bounds = found.pop() if len(found) == 1 else None
+        return bounds[1] if bounds is not None and bounds[0] == -bounds[1] else None
 
     @property
     def updates(self) -> int:

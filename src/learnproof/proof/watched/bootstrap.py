@@ -13,12 +13,15 @@ import numpy as np
 from ..check import Finding
 from ..seen import Seen
 from ..seen.bootstrap import WRONG_SIGN, Bootstrapped, Explanation, bootstraps
-from ..seen.futures import OVER_THE_BATCH, WRONG_SQUASH
+from ..seen.futures import NOT_SQUARED, OVER_THE_BATCH, SCALED_FIRST, SQUASHED_TWICE, WRONG_SQUASHES
 from .base import ENOUGH, FEW_ROWS, Fail, SeenCheck, some
 from .lineage import targets as target_networks
 
 NO_CREDIT = 0.05
 """A discount below this gives an action no credit for what comes after."""
+OFTEN_BEYOND, HARDLY_AT = 0.05, 0.002
+"""Share of drawn numbers beyond the bounds, and of actions at them, from which actions are squashed and not clipped: clipped ones
+would be at the bounds about as often as drawn ones are beyond."""
 
 
 class BootstrapRecomputed(SeenCheck):
@@ -141,19 +144,8 @@ class BootstrapRecomputed(SeenCheck):
                 "The environment resets itself, and the observation it returns then belongs to the next episode.",
                 "Store info's final observation as the next observation of the last step.",
             )
-        squashes = [{e.soft for e in each.explanations} for each in matched]
-        if sum(each == {WRONG_SQUASH} for each in squashes) > 0.8 * len(matched):
-            return fail(
-                "The correction of the squashed action's log-probability is that of an action squashed twice.",
-                "tanh is applied again to the action inside of log(1 - tanh(x)^2).",
-                "Use log(1 - action^2 + 1e-6) with the squashed action, or the value before squashing inside tanh.",
-            )
-        if sum(bool(each) and each <= {WRONG_SIGN, WRONG_SQUASH} for each in squashes) > 0.8 * len(matched):
-            return fail(
-                "The correction of the squashed action's log-probability is added where it must be subtracted.",
-                "log p(action) = log p(before tanh) - sum log(1 - tanh(x)^2), and the minus is missing.",
-                "Subtract the correction.",
-            )
+        if (wrong := self._wrong_squash(seen, matched, fail)) is not None:
+            return wrong
         wrong = self._wrong_networks(seen, matched, common, fail)
         if wrong is not None:
             return wrong
@@ -182,6 +174,39 @@ class BootstrapRecomputed(SeenCheck):
                 f"step: {off[0].gamma ** steps:.4g} was due.",
                 "The bootstrap is discounted once, or not at all, instead of once per reward.",
                 "Multiply the value after n rewards by gamma ** n.",
+            )
+        return None
+
+    def _wrong_squash(self, seen: Seen, matched: list[Bootstrapped], fail: Fail) -> Finding | None:
+        """log p(action) = log p(before tanh) - sum log(scale (1 - tanh(x)^2))."""
+        squashes = [{e.soft for e in each.explanations} for each in matched]
+
+        def explained_only_by(*corrections: str) -> bool:
+            return sum(bool(each) and each <= set(corrections) for each in squashes) > 0.8 * len(matched)
+
+        for correction, cause in (
+            (SQUASHED_TWICE, "tanh is applied again to the action inside of log(1 - tanh(x)^2)."),
+            (SCALED_FIRST, "The action was scaled to its bounds before 1 - action^2 was made of it."),
+            (NOT_SQUARED, "The square is missing from log(1 - tanh(x)^2)."),
+        ):
+            if explained_only_by(correction):
+                return fail(
+                    f"The correction of the squashed action's log-probability is made with {correction}.",
+                    cause,
+                    "Use log(1 - tanh(x)^2 + 1e-6), x being what was drawn, and log(scale) beside it where the action is scaled.",
+                )
+        if explained_only_by(WRONG_SIGN, *WRONG_SQUASHES):
+            return fail(
+                "The correction of the squashed action's log-probability is added where it must be subtracted.",
+                "log p(action) = log p(before tanh) - sum log(1 - tanh(x)^2), and the minus is missing.",
+                "Subtract the correction.",
+            )
+        if explained_only_by("plain") and (share := _beyond_the_bound(seen, matched)) is not None:
+            return fail(
+                f"{share:.0%} of the numbers that the policy draws lie beyond the bounds of the actions, and hardly an action is at its bound: "
+                "actions are squashed, and their log-probabilities are not corrected for it.",
+                "log p(action) = log p(before tanh) - sum log(1 - tanh(x)^2), and the second part is missing.",
+                "Subtract the correction, or use a TransformedDistribution with TanhTransform.",
             )
         return None
 
@@ -228,6 +253,27 @@ class BootstrapRecomputed(SeenCheck):
                 "Take the smaller of both critics.",
             )
         return None
+
+
+def _beyond_the_bound(seen: Seen, matched: list[Bootstrapped]) -> float | None:
+    """Share of the numbers drawn from normal distributions that no action may have, where actions neither exceed their bounds nor
+    are clipped to them."""
+    bound, updates = seen.action_bound, {each.update for each in matched}
+    if bound is None:
+        return None
+    drawn, taken = [], []
+    for loss in seen.training_losses:
+        if loss.update not in updates or "t.action" not in loss.arrays:
+            continue
+        for position, about in enumerate(loss.event.silent_log_probs):
+            if about.get("kind") == "Normal" and f"s{position}.action" in loss.arrays:
+                drawn.append(np.abs(loss.arrays[f"s{position}.action"]).ravel())
+                taken.append(np.abs(loss.arrays["t.action"]).ravel())
+    if not drawn:
+        return None
+    beyond = float(np.mean(np.concatenate(drawn) > bound))
+    at_bound = float(np.mean(np.concatenate(taken) >= bound * (1 - 1e-6)))
+    return beyond if beyond >= OFTEN_BEYOND and at_bound <= HARDLY_AT else None
 
 
 def _twins(seen: Seen) -> bool:

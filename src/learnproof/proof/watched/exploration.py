@@ -15,6 +15,7 @@ from ...evidence.watched import EnvironmentSeen
 from ..check import Finding
 from ..seen import Seen
 from ..seen.losses import Array
+from ..seen.spaces import box_bounds
 from .base import SeenCheck
 
 EARLY, MOST = 0.25, 40
@@ -28,7 +29,6 @@ SATURATED = 0.9
 """Share of numbers on a bound from which actions are as good as switched between two values."""
 DISCRETE = re.compile(r"Discrete\((\d+)\)")
 MULTI_DISCRETE = re.compile(r"MultiDiscrete\(\[([\d\s]+)\]\)")
-BOX = re.compile(r"Box\(([-\d.e+]+), ([-\d.e+]+), \([\d, ]+\), float\d+\)")
 
 
 class ActionsVary(SeenCheck):
@@ -46,10 +46,10 @@ class ActionsVary(SeenCheck):
         if known is None:
             return self.finding("undecided", self.lacks(seen))
         space, actions = known
-        choices, box = DISCRETE.fullmatch(space), BOX.fullmatch(space)
+        choices, box = DISCRETE.fullmatch(space), box_bounds(space)
         if choices:
             return self._of_choices(actions[:, 0].astype(int), int(choices.group(1)))
-        return self._of_forces(actions, *(float(bound) for bound in box.groups())) if box else self._unknown(space)
+        return self._of_forces(actions, *box) if box else self._unknown(space)
 
     def _unknown(self, space: str) -> Finding:
         return self.finding("undecided", f"Actions of {space} are not counted here.")
@@ -96,7 +96,7 @@ def _early(seen: Seen) -> tuple[str, Array] | None:
     most = int(np.bincount(stream.astype(int)).argmax())
     environment = seen.environments.get(most)
     space = "" if environment is None else _of_one(environment)
-    if not (DISCRETE.fullmatch(space) or BOX.fullmatch(space)):
+    if not (DISCRETE.fullmatch(space) or box_bounds(space)):
         return None
     mine = stream == most
     _, once = np.unique(np.stack([time[mine], copy[mine]], axis=1), axis=0, return_index=True)

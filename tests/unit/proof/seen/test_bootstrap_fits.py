@@ -5,7 +5,7 @@ import pytest
 from made_losses import made_loss
 
 from learnproof.proof.seen.bootstrap import Bootstrapped, explain
-from learnproof.proof.seen.futures import WRONG_SQUASH
+from learnproof.proof.seen.futures import NOT_SQUARED, SCALED_FIRST, SQUASHED_TWICE
 from learnproof.proof.seen.losses import Regression
 
 ROWS, ACTIONS, GAMMA = 96, 3, 0.97
@@ -30,7 +30,11 @@ def batch(seed: int, **more: np.ndarray) -> tuple[dict[str, np.ndarray], np.rand
 
 
 def explained(
-    arrays: dict[str, np.ndarray], y: np.ndarray, names=("target", "online"), log_probs: int = 0
+    arrays: dict[str, np.ndarray],
+    y: np.ndarray,
+    names=("target", "online"),
+    log_probs: int = 0,
+    bound: float | None = None,
 ) -> Bootstrapped:
     loss = made_loss(
         arrays,
@@ -38,9 +42,8 @@ def explained(
         silent_log_probs=[{"kind": "Normal", "shape": [ROWS]}] * log_probs,
     )
     prediction = np.zeros(ROWS)
-    found = explain(
-        loss, Regression(prediction, y.astype(np.float32).astype(float), None, None, None, "q", 0, (0,), True), set()
-    )
+    target = y.astype(np.float32).astype(float)
+    found = explain(loss, Regression(prediction, target, None, None, None, "q", 0, (0,), True), {}, bound=bound)
     assert found is not None
     return found
 
@@ -109,7 +112,23 @@ def test_a_bonus_outside_of_the_mask_and_a_wrong_squash_are_named():
     twice = plain - np.log(1 - np.tanh(np.tanh(before)) ** 2 + 1e-6).sum(axis=1)
     y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * (smaller - 0.2 * twice)
     found = explained(arrays, y, ("one", "two"), log_probs=1).explanations
-    assert {each.soft for each in found} == {WRONG_SQUASH}
+    assert {each.soft for each in found} == {SQUASHED_TWICE}
+
+
+@pytest.mark.parametrize(
+    ("correction", "name"),
+    [
+        (lambda before: np.log(np.maximum(1 - (2 * np.tanh(before)) ** 2, 1e-6)), SCALED_FIRST),
+        (lambda before: np.log(1 - np.tanh(before) + 1e-6), NOT_SQUARED),
+        (lambda before: np.log(2 * (1 - np.tanh(before) ** 2) + 1e-6), "guarded tanh"),
+    ],
+)
+def test_how_a_squashed_action_was_corrected_is_named(correction, name):
+    arrays, smaller, before, plain = soft_batch(3)
+    log_prob = plain - correction(before).sum(axis=1)
+    y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * (smaller - 0.2 * log_prob)
+    found = explained(arrays, y, ("one", "two"), log_probs=1, bound=2.0).explanations
+    assert name in {each.soft for each in found} <= {name, "tanh"}
 
 
 def test_rewards_alone_and_noise_are_told_apart():
