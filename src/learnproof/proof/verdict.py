@@ -35,7 +35,7 @@ from .quorum import gradient_steps, gradient_steps_inspected, lacks, missing_quo
 from .targets import AdvantagesRecomputed
 from .temporal import SOFT_CHECKS, TEMPORAL_CHECKS
 from .watched import WATCHED_CHECKS
-from .watched.performance import judge_training_returns, played_again
+from .watched.performance import judge_training_returns, played_again, unless_turned_round
 
 Outcome = Literal["proven", "broken", "unproven"]
 
@@ -242,7 +242,7 @@ def _performance(
     if scores is None and evidence.of_watcher:
         scores = played_again(evidence)
         if scores is None:
-            return None, judge_training_returns(evidence, error_rate)
+            return None, unless_turned_round(evidence, judge_training_returns(evidence, error_rate))
     if scores is None:
         return None, Finding(
             "performance",
@@ -251,12 +251,13 @@ def _performance(
             "The policies could not be run again, so they were not compared on fresh seeds.",
             advice="Keep the initial and the best policy, and run `learnproof verify` on the run.",
         )
-    return judge_performance(
+    performance, finding = judge_performance(
         scores,
         higher_is_better=evidence.run.higher_is_better,
         error_rate=error_rate,
         generator=generator(evidence.run.seed, "proof", "performance"),
     )
+    return performance, unless_turned_round(evidence, finding) if evidence.of_watcher else finding
 
 
 def _mechanism(evidence: Evidence, findings: Sequence[Finding], missing: Sequence[str]) -> Mechanism:

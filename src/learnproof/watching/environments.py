@@ -18,6 +18,7 @@ import threading
 import weakref
 from typing import Any
 
+from .cores import Cores, cores_of
 from .forms import in_the_form_of
 from .glances import asked, is_a
 from .identity import flat_rows, identities
@@ -44,6 +45,8 @@ finally:
         our_watcher.local.inside = False
 if our_turn:
     our_watcher.leave_WHAT({given}, {named}, our_answer)
+elif our_turn is None:
+    our_watcher.left_inside({given}, our_answer)
 return our_answer
 """
 """What surrounds a `reset` or a `step`; as text, because it takes the parameters of the original (forms.py)."""
@@ -78,9 +81,11 @@ class Environments:
         self.window_start = 0
         self.stepped_classes: dict[type, bool] = {}
         self.future: list[tuple[Any, Any]] = []
+        self.cores = Cores()
 
     def move_to(self, child: Session) -> None:
         self.session = child
+        self.cores = Cores()
         self.streams, self.journal = {}, Journal(child)
         child.senses["environments"] = self
         child.window_doors.append(self)
@@ -155,15 +160,20 @@ class Environments:
     def leave_reset(self, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
         self.was_reset(given[0], answer)
 
-    def enter_step(self, given: tuple[Any, ...]) -> bool:
+    def enter_step(self, given: tuple[Any, ...]) -> bool | None:
+        """None for a step inside of another one's, whose reward is wanted."""
         outermost = self._enter(given)
         if outermost and self.session.cycle_updates:
             self.session.cycle_begins()
             self.begin_keeping(given[0])
-        return outermost
+        return outermost or (None if given and id(given[0]) in self.cores.known else False)
 
     def leave_step(self, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
         self.stepped(given[0], given[1] if len(given) > 1 else named.get("action"), answer)
+
+    @sense("cores")
+    def left_inside(self, given: tuple[Any, ...], answer: Any) -> None:
+        self.cores.stepped(given[0], answer)
 
     @sense("environments")
     def watch_steps(self, kind: Any) -> None:
@@ -182,6 +192,8 @@ class Environments:
         stream = self._stream(environment)
         for copy in range(stream.copies):
             stream.returns[copy], stream.begun[copy] = 0.0, stream.steps
+        for core in stream.cores:
+            self.cores.taken(core)
         if stream.vector:
             stream.ended, stream.any_ended = self.session.numpy.zeros(stream.copies, bool), False
         stream.last_observation = answer[0] if is_a(answer, tuple) and len(answer) == 2 else answer
@@ -252,6 +264,7 @@ class Environments:
             terminated = False
             stream.hidden_limits += 1
         self.episodes += 1
+        inside = self.cores.taken(stream.cores[copy]) if stream.cores else None
         if self.episodes <= EPISODES_TOLD or self.episodes % (1 << (self.episodes // EPISODES_TOLD).bit_length()) == 0:
             body: dict[str, Any] = {
                 "return": float(stream.returns[copy]),
@@ -261,6 +274,8 @@ class Environments:
             success = success_of(info, copy if stream.vector else None)
             if success is not None:
                 body["metrics"] = {"success": float(success)}
+            if inside is not None:
+                body.setdefault("metrics", {})["inside"] = inside
             self.session.say(
                 "episode",
                 step=self.session.env_steps,
@@ -399,6 +414,7 @@ class Environments:
         stream.changed = what_changes(environment, single)
         as_it_is = spec is None or stream.changed is not None
         stream.own = weakref.ref(single) if as_it_is and is_plain(environment, single) else None
+        self._watch_inside(stream, environment)
         self.session.say(
             "environment",
             index=stream.index,
@@ -412,6 +428,13 @@ class Environments:
             action_space=str(asked(environment, "action_space"))[:300],
         )
         return stream
+
+    @sense("cores")
+    def _watch_inside(self, stream: Stream, environment: Any) -> None:
+        for core in cores_of(environment, stream.copies, stream.vector):
+            self.cores.watch(core)
+            self.watch_steps(type(core))
+            stream.cores.append(id(core))
 
     def last_words(self) -> None:
         for _, stream in self.streams.values():

@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+from .cores import PLAIN_WRAPPERS
 from .glances import held
 from .session import Session, reading, sense
 
@@ -40,8 +41,6 @@ ACTS = 4
 CERTAIN = 16
 """Acts after which a policy that is not greedy is let go."""
 GREEDY = 0.9
-PLAIN_WRAPPERS = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics", "Autoreset", "Monitor")
-"""Wrappers that leave observations, actions and rewards as they are."""
 WRITERS = ("Record", "Video", "Monitor", "Log", "Save")
 """Parts of the names of wrappers that may leave files behind."""
 PLAIN_VECTORS = ("SyncVectorEnv", "AsyncVectorEnv", "DummyVecEnv", "SubprocVecEnv")

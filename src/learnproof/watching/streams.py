@@ -46,6 +46,8 @@ class Stream:
         self.spec: Any = None
         self.own: Any = None
         """Weak reference to the environment itself, or to its first copy, where it has no id."""
+        self.cores: list[int] = []
+        """id of the environment inside of all wrappers, for each copy; empty where no wrapper changes rewards."""
         self.changed: str | None = None
         """Why it cannot be made again from its id; None where it can."""
 

@@ -6,6 +6,7 @@ collects is its policy at work; what an epsilon-greedy one collects also changes
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -27,6 +28,8 @@ MIN_EPISODES = 20
 MIN_REWARDS = 6
 USUALLY = 0.5
 """Share of successful episodes from which the task counts as done, whether it was from the start or not."""
+OPPOSED = 0.5
+"""Rank correlation below minus which two rewards are opposed: shaping that only adds to a reward leaves it above 0."""
 PARTS = 4
 """The first and the last of so many equal parts are compared in words."""
 
@@ -103,6 +106,37 @@ def _success(episodes: list[Episode]) -> tuple[float, float, bool] | None:
     first, last = float(told[:part].mean()), float(told[-part:].mean())
     noise = float(np.sqrt((first * (1 - first) + last * (1 - last)) / part))
     return first, last, last > first + 2 * noise or last >= USUALLY
+
+
+def unless_turned_round(evidence: Evidence, judged: Finding) -> Finding:
+    """A better policy by rewards that wrappers made, where the environment inside of them pays less for the same episodes, is none
+    that can be called better."""
+    episodes = [e for e in training_episodes(seen(evidence)) if "inside" in e.metrics]
+    if judged.status != "pass" or len(episodes) < MIN_EPISODES:
+        return judged
+    outside = np.array([episode.return_ for episode in episodes])
+    inside = np.array([episode.metrics["inside"] for episode in episodes])
+    agreement = _rank_correlation(outside, inside)
+    if agreement > -OPPOSED:
+        return judged
+    return dataclasses.replace(
+        judged,
+        status="undecided",
+        summary=f"{judged.summary} But that is by the rewards of its wrappers: over {len(episodes)} episodes, those for which they pay more "
+        f"are those for which the environment itself pays less (rank correlation {agreement:.2f}).",
+        figures=judged.figures | {"rank_correlation_inside": agreement},
+        advice="Look at what the wrappers do to the reward: its sign may be turned round. Where the environment's own reward is a cost, "
+        "this is no defect; it only keeps the run from being proven.",
+    )
+
+
+def _rank_correlation(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    """0 where one of them is constant."""
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0
+    ranks = [np.unique(values, return_inverse=True, return_counts=True) for values in (a, b)]
+    middles = [(np.cumsum(counts) - (counts - 1) / 2)[inverse] for _, inverse, counts in ranks]
+    return float(np.corrcoef(middles[0], middles[1])[0, 1])
 
 
 def _judge_rewards(rewards: list[float], error_rate: float, finding: Callable[..., Finding]) -> Finding:
