@@ -41,6 +41,7 @@ MOST_INSIDE = 0.9
 FEW_ELSEWHERE = 64
 REWARD_ALONE = 1e-5
 """Difference, over their size, of returns from rewards alone."""
+ANOTHER_ORDER = "in another order"
 MIN_ROWS = 12
 """Rows inside episodes below which three unknowns are not fitted."""
 
@@ -50,7 +51,7 @@ class Fit:
     """A definition that explains the rows inside episodes, and how the special rows were treated."""
 
     form: str
-    """lambda return, plain return, along the batch, against time, constant."""
+    """lambda return, along the batch, in another order."""
     reward_scale: float
     gamma: float
     gae_lambda: float | None
@@ -122,9 +123,24 @@ def _fit(rollout: Rollout, y: Array, source: Mapping[int, float]) -> Fit | None:
         if other is not None and other.matched and len(np.unique(rollout.copy)) > 2:
             other.form = "along the batch"
             return other
-        return fit
+        return _in_another_order(rollout, y, next_value, spread) or fit
     _special_rows(rollout, y, value, next_value, source, fit, spread)
     return fit
+
+
+def _in_another_order(rollout: Rollout, y: Array, next_value: Array, spread: float) -> Fit | None:
+    """Returns that were flattened copy by copy beside rows that were flattened step by step, or the other way round."""
+    steps, copies = rollout.orders
+    if np.array_equal(steps, copies):
+        return None
+    for order, other in ((steps, copies), (copies, steps)):
+        turned = np.empty_like(y)
+        turned[other] = y[order]
+        fit = _solve(rollout, turned, next_value, rollout.following, _inside(rollout, turned), spread)
+        if fit is not None and fit.matched:
+            fit.form = ANOTHER_ORDER
+            return fit
+    return None
 
 
 def _reward_alone(rollout: Rollout, y: Array, rows: Array) -> Fit | None:

@@ -266,7 +266,7 @@ def _nearer(seen: Seen) -> tuple[int, int]:
     for loss in seen.training_losses:
         for regression in loss.regressions:
             after = None if regression.call is None else loss.predicted_after(regression)
-            if after is not None:
+            if after is not None and not np.array_equal(after, regression.prediction):  # else another optimizer stepped
                 looks += 1
                 before = np.abs(regression.prediction - regression.target).mean()
                 nearer += bool(np.abs(after - regression.target).mean() < before)

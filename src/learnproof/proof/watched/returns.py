@@ -13,7 +13,7 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
-from ..seen.returns import Fit, WeightFit, fit_as_advantages, fit_weights, rollout_fits
+from ..seen.returns import ANOTHER_ORDER, Fit, WeightFit, fit_as_advantages, fit_weights, rollout_fits
 from ..seen.rollouts import Rollout
 from ..seen.token_rollouts import token_rollouts
 from .base import FEW_ROWS, SeenCheck
@@ -232,6 +232,13 @@ class ReturnsRecomputed(SeenCheck):
                 "Returns are accumulated along the environments of the batch instead of along time.",
                 "The loop that goes backwards runs over the wrong axis.",
                 "Put time first, [steps, environments], and go backwards over the first axis.",
+            )
+        if sum(fit.form == ANOTHER_ORDER for fit in matched) > len(matched) / 2:
+            return fail(
+                "The returns are right and belong to other rows: they were flattened environment by environment, the rows beside them step "
+                "by step, or the other way round.",
+                "One of two tables [steps, environments] was transposed before both were flattened.",
+                "Flatten observations, actions, returns and advantages from tables of the same shape.",
             )
         if scale < 0:
             return fail(

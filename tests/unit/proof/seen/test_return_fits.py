@@ -139,6 +139,26 @@ def test_returns_along_the_batch_are_named():
     assert fit.form == "along the batch"
 
 
+@pytest.mark.parametrize("share", [1.0, 0.9])
+def test_returns_flattened_from_a_transposed_table_are_told(share):
+    made, *parts = rollout(3)
+    y = returns(made, *parts, "right")
+    for flat in (y.T.reshape(-1), y.reshape(COPIES, STEPS).T.reshape(-1)):
+        fit = fit_targets(made, targets(made, flat, parts[1], share))
+        assert fit is not None
+        assert fit.matched
+        assert fit.form == "in another order"
+    assert fit_targets(made, targets(made, y, parts[1], share)).form == "lambda return"
+
+
+def test_returns_in_an_order_that_nobody_makes_are_not_explained():
+    made, *parts = rollout(3)
+    y = np.random.default_rng(5).permutation(returns(made, *parts, "right").ravel())
+    fit = fit_targets(made, targets(made, y, parts[1]))
+    assert fit is not None
+    assert not fit.matched
+
+
 def test_noise_is_not_explained():
     made, _, value, _ = rollout(0)
     noise = np.random.default_rng(9).normal(size=(STEPS, COPIES))
