@@ -1,20 +1,22 @@
-"""Rewards of a loop without an environment: tensors whose mean was taken, because a baseline is a mean of rewards.
+"""Rewards of a loop without an environment: tensors whose mean or sum was taken, because a baseline is a mean of rewards.
 
-A language model's rewards come from the script's own rules. Whatever they are, their mean is taken soon after: to subtract it, to
-normalise, to keep a moving average, to log it. In a window, while no environment has been stepped, short tensors without
-gradient whose mean is asked for are copied; which of them the loss was made of is decided by the judge, who finds the one
-that explains its weights.
+A language model's rewards come from the script's own rules. Whatever they are, their mean or their sum is taken soon after: to subtract
+it, to leave each one out of it, to normalise, to keep a moving average, to log it. In a window, while no environment has been
+stepped, short tensors without gradient whose mean or sum is asked for are copied; which of them the loss was made of
+is decided by the judge, who finds the one that explains its weights.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from .patches import leave_no_trace
 from .session import Session, reading
 
+ASKED = ("mean", "sum")
 FEWEST = 4
 MOST = 4_096
-KEPT = 8
+KEPT = 16
 
 
 def attach(session: Session) -> None:
@@ -26,7 +28,7 @@ class Baselines:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.kept: list[Any] = []
-        self.replaced: Any = None
+        self.replaced: dict[str, Any] = {}
 
     def move_to(self, child: Session) -> None:
         self.session = child
@@ -40,30 +42,36 @@ class Baselines:
     def open_window(self) -> None:
         session = self.session
         calls = session.senses.get("calls")
-        if session.env_steps or self.replaced is not None or calls is None or calls.compiles or calls.seeks_anomalies:
+        if session.env_steps or self.replaced or calls is None or calls.compiles or calls.seeks_anomalies:
             return
-        kind = session.torch.Tensor
-        if "mean" in vars(kind):  # somebody else has put his own there
-            return
-        original, watcher, aside = kind.mean, self, calls.is_compiling
+        for name in ASKED:
+            self._replace(session.torch.Tensor, name, calls.is_compiling)
 
-        def mean(tensor: Any, *arguments: Any, **options: Any) -> Any:
+    def _replace(self, kind: Any, name: str, aside: Any) -> None:
+        if name in vars(kind):  # somebody else has put his own there
+            return
+        original, watcher = getattr(kind, name), self
+
+        def asked(tensor: Any, *arguments: Any, **options: Any) -> Any:
             if not aside():
                 watcher.asked(tensor)
-            return original(tensor, *arguments, **options)
+            try:
+                return original(tensor, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
 
-        mean.__doc__ = original.__doc__
-        self.replaced = mean
-        kind.mean = mean
+        asked.__name__, asked.__doc__ = name, original.__doc__
+        setattr(kind, name, asked)
+        self.replaced[name] = asked
 
     def close_window(self) -> None:
-        if self.replaced is None:
-            return
         kind = self.session.torch.Tensor
-        if vars(kind).get("mean") is self.replaced:
-            del kind.mean
-        self.replaced = None
-        self.kept = []
+        for name, ours in self.replaced.items():
+            if vars(kind).get(name) is ours:
+                delattr(kind, name)
+        if self.replaced:
+            self.replaced, self.kept = {}, []
 
     @reading("baselines")
     def asked(self, tensor: Any) -> None:

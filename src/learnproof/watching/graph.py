@@ -4,7 +4,7 @@ A graph is walked from the loss to the parameters, before the backward pass free
 
     terms       loss = sum of coefficient x term; descended through +, -, x constant, mean, sum, views, cat and stack
     constants   tensors that entered the loss without a gradient: targets, advantages, old log-probabilities, masks
-    broadcasts  an operation whose result is (N, N) from an operand of N numbers
+    broadcasts  an operation whose result is (N, N) from an operand of N numbers, or N from one that N were reduced to
     ratios      exp(log-probability - constant): the probability ratio, exactly as the loss used it; and exp(constant -
                 log-probability), which estimates of a divergence from a reference are made of
     gathers     log-softmax read at an index: log-probabilities that no distribution object computed
@@ -226,6 +226,8 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
             reading.softmax_over_rows += 1
     if name in BINARY or name == "ExpandBackward0":
         _broadcast(node, name, reading)
+    if name == "MulBackward0":
+        _weighed_late(node, reading)
     if not reading.values or len(reading.constants) >= CONSTANTS_PER_LOSS:
         return
     if name in REGRESSIONS:
@@ -336,6 +338,25 @@ def _broadcast(node: Any, name: str, reading: Reading) -> None:
             continue  # a softmax takes a row's own sum from each of its numbers
         if operand in ((n, 1), (n,), (1, n)) and len(reading.broadcasts) < 8:
             reading.broadcasts.append({"node": name, "shape": list(shape), "operand": list(operand)})
+
+
+def _weighed_late(node: Any, reading: Reading) -> None:
+    """N weights multiplied with one number that N rows have been reduced to already: each row counts alike."""
+    shape = shape_of(node, 0)
+    rows = 0 if shape is None else max(shape, default=0)
+    if shape is None or rows < 2 or sum(size > 1 for size in shape) != 1 or len(reading.broadcasts) >= 8:
+        return
+    operands = [(following, output) for following, output in node.next_functions if following is not None]
+    if len(operands) != 1 or shape_of(*operands[0]) != ():
+        return
+    below = operands[0][0]
+    while below is not None and below.name() in (*THROUGH, "NegBackward0"):
+        below = _operand(below, 0)
+    if below is None or (below.name() not in REDUCTIONS and below.name() not in REGRESSIONS):
+        return
+    inputs = [shape_of(following, output) for following, output in below.next_functions if following is not None]
+    if any(each is not None and max(each, default=0) == rows for each in inputs):
+        reading.broadcasts.append({"node": "MulBackward0", "shape": list(shape), "operand": []})
 
 
 def _outer_pick(torch: Any, node: Any, reading: Reading) -> None:

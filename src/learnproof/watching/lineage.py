@@ -1,7 +1,7 @@
 """Networks that follow others: targets, snapshots, references, averages.
 
 A follower is a module of the same class and shapes as one that an optimizer trains, with at least one tensor that no
-optimizer owns; a part of a larger network only if it equals its leader when met, or is called like a follower. Eight numbers of it and of its leader are read at every optimizer step, through views that cost no copy, so
+optimizer owns, or with the very same tensors (a shallow copy); a part of a larger network only if it equals its leader when met, or is called like a follower. Eight numbers of it and of its leader are read at every optimizer step, through views that cost no copy, so
 that a change is seen whatever made it (load_state_dict, .data, foreach, an in-place lerp). Versions of tensors are no
 help: fused optimizers and .data do not count them up.
 
@@ -172,6 +172,8 @@ class Lineage:
                         or _equal(module, leader)
                     ):
                         self._pair(module, leader, inside)
+            for module, leader in _shallow_copies([m for m in leaders if id(m) in outermost]):
+                self._pair(module, leader, inside)
 
     def _pair(self, module: Any, leader: Any, inside: set[int]) -> None:
         if id(module) in inside or (id(module), id(leader)) in self.paired or len(self.followers) >= FOLLOWERS:
@@ -219,6 +221,17 @@ class Lineage:
             statistics=follower.statistics_moved(),
             equal=_read(follower.views) == _read(follower.leader_views),
         )
+
+
+def _shallow_copies(modules: list[Any]) -> list[tuple[Any, Any]]:
+    """(copy, original): two objects, made one after the other, that hold the very same tensors, as copy.copy makes them."""
+    first: dict[tuple[int, ...], Any] = {}
+    found = []
+    for module in modules:
+        leader = first.setdefault(tuple(id(p) for p in module.parameters()), module)
+        if leader is not module:
+            found.append((module, leader))
+    return found
 
 
 def _nearest(module: Any, leaders: list[Any]) -> Any:

@@ -95,8 +95,12 @@ class Playing:
     @reading("playing")
     def before_first_step(self, optimizer: Any) -> None:
         owned = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        buffers = [buffer for module in self.session.names.outermost() for buffer in module.buffers()]
-        for tensor in [*owned, *buffers]:
+        modules = list(self.session.names.outermost())
+        buffers = [buffer for module in modules for buffer in module.buffers()]
+        mine = {id(parameter) for parameter in owned}
+        partly = [module for module in modules if any(id(parameter) in mine for parameter in module.parameters())]
+        frozen = [parameter for module in partly for parameter in module.parameters()]
+        for tensor in [*owned, *buffers, *frozen]:
             if id(tensor) in self.first or self.copied + tensor.numel() > NUMBERS_COPIED:
                 continue
             self.copied += tensor.numel()

@@ -112,6 +112,15 @@ def test_all_columns_for_every_row_is_one_too(network):
     assert not read((values[:, torch.tensor([0, 1])] ** 2).mean()).broadcasts
 
 
+def test_weights_of_rows_that_were_averaged_before_are_noted(network):
+    value, target, weights = network(torch.randn(5, 3))[:, 0], torch.randn(5), torch.rand(5)
+    for one_number in (F.huber_loss(value, target), ((value - target) ** 2).mean(), -((value - target) ** 2).sum()):
+        assert read((weights * one_number).mean()).broadcasts == [{"node": "MulBackward0", "shape": [5], "operand": []}]
+    assert not read((weights * F.huber_loss(value, target, reduction="none")).mean()).broadcasts
+    assert not read(0.5 * F.huber_loss(value, target)).broadcasts
+    assert not read((torch.rand(3) * F.huber_loss(value, target)).sum()).broadcasts  # not as many as there are rows
+
+
 def test_the_parameters_reached_are_those_with_a_gradient(network):
     frozen = nn.Linear(3, 3)
     frozen.requires_grad_(False)

@@ -93,13 +93,15 @@ def left_out(seen: Seen) -> tuple[int, int]:
 def reward_means(seen: Seen) -> list[float]:
     """Mean reward of each batch that was looked at, in the order of training. Which tensor holds the rewards is known from the
     batches whose targets or weights it explains; in the others (all rewards alike, say) it is the tensor in the same place."""
-    sources = Counter((r.told.rewards, len(r.losses[0].arrays[r.told.rewards])) for r in token_rollouts(seen) if r.told)
-    sources.update((each.source, len(each.tokens.loss.arrays[each.source])) for each in rewarded(seen))
-    if not sources:
+    explained = {r.losses[0].update: r.told.rewards for r in token_rollouts(seen) if r.told}
+    explained |= {each.tokens.loss.update: each.source for each in reversed(rewarded(seen))}
+    batches = {tokens.loss.update: tokens.loss.arrays for tokens in reversed(token_losses(seen))}
+    places = Counter((source, len(batches[update][source])) for update, source in explained.items())
+    if not places:
         return []
-    (source, size), _ = sources.most_common(1)[0]
-    batches = {tokens.loss.update: tokens.loss.arrays.get(source, ()) for tokens in reversed(token_losses(seen))}
-    return [float(np.mean(batch)) for _, batch in sorted(batches.items()) if len(batch) == size]
+    (place, size), _ = places.most_common(1)[0]
+    found = [arrays.get(explained.get(update, place), ()) for update, arrays in sorted(batches.items())]
+    return [float(np.mean(rewards)) for rewards in found if len(rewards) == size]
 
 
 def _valued(tokens: Tokens) -> Valued | None:

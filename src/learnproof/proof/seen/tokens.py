@@ -7,6 +7,7 @@ weight of each sequence, up to a baseline and a scale, for the whole batch or gr
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +32,9 @@ SCORED = 1e-4
 NEVER = -1e9
 """Logit of a token that is not written."""
 ALL_BUT_EXPLAINED = 0.98
+FEWEST_TO_ORDER = 8
+SORTED_ALIKE, OTHERWISE = 0.9999, 0.8
+"""Correlations of weights and rewards, both put in order and as they stand, between which they are the same numbers in another order."""
 EXPLAINS = 0.9
 """Correlation from which a tensor counts as the rewards: normalising group by group leaves 0.9 and more."""
 
@@ -52,24 +56,32 @@ class Tokens:
     def used(self) -> Array:
         return np.asarray(self.gradient != 0)
 
-    @cached_property
+    @property
     def places(self) -> tuple[Array, int]:
-        """Where the sequences of the loss stand in their batch, and its size: a network gave the same answers to them without a
-        gradient, as far as batches of another size round alike. As they come, where nothing tells."""
+        """Where the sequences of the loss stand in their batch, and its size; as they come, where nothing tells."""
+        return self.known_places or (np.arange(self.shape[0]), self.shape[0])
+
+    @cached_property
+    def known_places(self) -> tuple[Array, int] | None:
+        """The same where a network tells: without a gradient it gave the same answers to them, or to all but their last tokens, as
+        far as batches of another size round alike."""
         sequences, loss = self.shape[0], self.loss
-        best = np.arange(sequences), sequences
+        best = None
         width = 0
         for at, about in enumerate(loss.event.silent):
             silent = loss.arrays.get(f"n{at}.output")
             for call, graded in enumerate(loss.event.calls):
                 output = loss.arrays.get(f"c{call}.output")
-                if silent is None or output is None or about.get("module") != graded.get("module") or output.ndim < 3:
+                if silent is None or output is None or about.get("module") != graded.get("module"):
                     continue
-                if len(output) != sequences or silent.shape[1:] != output.shape[1:] or output[0].size <= width:
+                if output.ndim < 3 or silent.ndim != output.ndim or silent.shape[2:] != output.shape[2:]:
                     continue
-                place = _nearest(output.reshape(sequences, -1), silent.reshape(len(silent), -1))
+                length = silent.shape[1]
+                if len(output) != sequences or length > output.shape[1] or silent[0].size <= width:
+                    continue
+                place = _nearest(output[:, :length].reshape(sequences, -1), silent.reshape(len(silent), -1))
                 if place is not None:
-                    best, width = (place, len(silent)), output[0].size
+                    best, width = (place, len(silent)), silent[0].size
         return best
 
     def laid_out(self, numbers: Array) -> Array | None:
@@ -362,20 +374,56 @@ def _centred(tokens: Tokens, turned: bool = False) -> Iterator[tuple[str, int, A
 
 
 def misordered(seen: Seen) -> list[Loss]:
-    """Losses whose weights are explained by no rewards as they stand, but by rewards with sequences and groups exchanged."""
+    """Losses whose weights are explained by no rewards as they stand, but by rewards with sequences and groups exchanged, or by the
+    same rewards of other sequences of the batch."""
     known = seen.notes.get("misordered")
     if known is not None:
         return list(known)
     explained = {each.tokens.loss.update for each in rewarded(seen)}
+    unexplained = [tokens for tokens in token_losses(seen) if tokens.loss.update not in explained]
     found = seen.notes["misordered"] = []
-    for tokens in token_losses(seen):
+    for tokens in unexplained:
         best = 0.0
         for advantage in _advantages(tokens.loss, tokens.shape[0]):
             for *_, turned in _centred(tokens, turned=True):
                 best = max(best, abs(correlation(advantage, turned) or 0.0))
-        if best > ALL_BUT_EXPLAINED and tokens.loss.update not in explained:
+        if best > ALL_BUT_EXPLAINED:
             found.append(tokens.loss)
+    by_update: dict[int, list[Tokens]] = defaultdict(list)
+    for tokens in unexplained:
+        by_update[tokens.loss.update].append(tokens)
+    for parts in by_update.values():
+        if parts[0].loss not in found and _weights_of_others(parts):
+            found.append(parts[0].loss)
     return found
+
+
+def _weights_of_others(parts: list[Tokens]) -> bool:
+    """Whether the weights of a step's losses, all together, are those that the rewards of the batch make, each of another sequence than its
+    own: the sequences are found in the batch by what the network answered to them."""
+    places = [part.known_places for part in parts]
+    if any(each is None for each in places):
+        return False
+    at = np.concatenate([each[0] for each in places if each is not None])
+    batch = places[0][1] if places[0] is not None else 0
+    if len(at) != batch or len(np.unique(at)) != batch or batch < FEWEST_TO_ORDER:
+        return False
+    weights = [_advantages(part.loss, part.shape[0]) for part in parts]
+    if not all(weights):
+        return False
+    whole = np.concatenate([each[0] for each in weights])
+    for source, tensor in parts[0].loss.arrays.items():
+        if source[0] != "r" or not source[1:].isdigit() or tensor.size != batch:
+            continue
+        for group in _group_sizes(batch):
+            table = tensor.astype(np.float64).reshape(-1, group)
+            less = table - table.mean(axis=1, keepdims=True)
+            for made in (less, less / np.maximum(table.std(axis=1, keepdims=True), 1e-8)):
+                centred = made.reshape(-1)
+                sorted_alike = abs(correlation(np.sort(whole), np.sort(centred)) or 0.0) > SORTED_ALIKE
+                if sorted_alike and abs(correlation(whole, centred[at]) or 0.0) < OTHERWISE:
+                    return True
+    return False
 
 
 def mixed_groups(seen: Seen) -> list[Loss]:

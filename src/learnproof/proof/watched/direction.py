@@ -72,12 +72,12 @@ class PolicyDirection(SeenCheck):
         if len(turned) >= ENOUGH:
             return self.finding(
                 "fail",
-                f"In {len(turned)} losses the weights are those of other sequences: they fit the rewards with groups and samples "
-                "exchanged.",
+                f"In {len(turned)} losses the weights are those of other sequences: they fit the rewards in another order.",
                 {**figures, "losses_with_another_order": len(turned)},
                 where="the policy's loss",
-                cause="Advantages were flattened from a transposed table, the sequences from the table itself.",
-                advice="Flatten both in the same order.",
+                cause="Advantages were flattened from a transposed table, or the sequences were sorted or shuffled and the advantages were "
+                "not.",
+                advice="Put both in the same order: index advantages and sequences alike.",
             )
         mixed = mixed_groups(seen)
         if len(mixed) >= ENOUGH:

@@ -8,6 +8,7 @@ A loop counts as one where log-probabilities of tokens, [sequences, positions], 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..seen.tokens import Tokens, token_losses
 from .base import ENOUGH, FEW_ROWS, SeenCheck
 
 AWAY = 1e-6
+FEW_ENDINGS = 20
 SETTLED = 4
 """Updates after which a reference that is kept still must differ from a policy that moves."""
 
@@ -83,9 +85,37 @@ class TokensMasked(SeenCheck):
                 "The mask drops the token that ends a sequence, so that ending is never trained.",
                 "Count the ending token among those that the policy chose; mask only what comes after it.",
             )
+        unended, ending = _endings_left_out(found)
+        if unended >= FEW_ENDINGS:
+            return fail(
+                f"{unended} sequences end with token {ending}, and it carries the loss in none of them: whether to end is never trained.",
+                "The mask drops the token that ends a sequence together with the padding after it.",
+                "Count the ending token among those that the policy chose; mask only what comes after it.",
+            )
         return self.finding(
             "pass", f"In {len(found)} losses only chosen tokens carry the loss (prompt known in {known}).", figures
         )
+
+
+def _endings_left_out(found: list[Tokens]) -> tuple[int, int]:
+    """How many sequences go on, after their last token with a gradient, with one token that is the same in all and then with another
+    one, the padding, alone; and that token. None where it carries the loss anywhere, or where padding and ending are one token."""
+    endings: Counter[int] = Counter()
+    trained: set[int] = set()
+    for tokens in found:
+        if tokens.action is None:
+            continue
+        used = tokens.used
+        trained |= set(np.unique(tokens.action[used]).tolist())
+        last = np.where(used, np.arange(tokens.shape[1]), -1).max(axis=1)
+        for row in np.flatnonzero((last >= 0) & (last < tokens.shape[1] - 2)):
+            ending, *padding = tokens.action[row, last[row] + 1 :].tolist()
+            if len(set(padding)) == 1 and padding[0] != ending:
+                endings[int(ending)] += 1
+    if len(endings) != 1 or set(endings) & trained:
+        return 0, -1
+    token, count = endings.most_common(1)[0]
+    return count, token
 
 
 def _mask_is_no_mask(loss: Loss) -> bool:

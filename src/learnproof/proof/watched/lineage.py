@@ -251,11 +251,13 @@ def targets(seen: Seen) -> list[Follower]:
         if loss.event.transitions_of is not None and loss.regressions
         for about in loss.event.silent
     }
-    return [
+    found = [
         follower
         for follower in seen.followers
         if any(_is_asked(follower, name) for name in asked) and not _is_distilled(seen, follower)
     ]
+    apart = [follower for follower in found if follower.met.shared < follower.met.tensors]
+    return apart or found  # a shallow copy is called by its original's name: it is asked where no other one is
 
 
 def _is_distilled(seen: Seen, follower: Follower) -> bool:

@@ -7,6 +7,7 @@ which the next action was chosen. A row that nobody can place is no accusation: 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.losses import Array
-from .base import ENOUGH, SeenCheck
+from .base import ENOUGH, FEW_ROWS, SeenCheck
 
 ITSELF, ELSEWHERE = -1, -2
 """As in watching/transitions.py."""
@@ -38,7 +39,7 @@ class MemoryTrue(SeenCheck):
     def lacks(self, seen: Seen) -> str:
         return (
             ""
-            if _drawn(seen) or _aliased(seen)
+            if _drawn(seen) or _aliased(seen) or _never_written(seen)[1]
             else "no batch was seen that is drawn from a memory whose transitions are known"
         )
 
@@ -54,6 +55,16 @@ class MemoryTrue(SeenCheck):
                 where="storing in the memory",
                 cause="The memory keeps references to one array that is written over at every step.",
                 advice="Store copies: memory.append(obs.copy(), ...).",
+            )
+        unwritten, batches = _never_written(seen)
+        if unwritten:
+            return self.finding(
+                "fail",
+                f"{unwritten:.0%} of the rows of {batches} batches hold one and the same observation, which no environment ever showed.",
+                {"batches": batches, "share_of_rows": unwritten},
+                where="drawing from the memory",
+                cause="Rows are drawn over the whole capacity of the memory, also those that nothing was written to yet.",
+                advice="Draw indices below the number of rows stored so far.",
             )
         drawn = _drawn(seen)
         oldest = _no_longer_filled(drawn)
@@ -154,6 +165,34 @@ def _aliased(seen: Seen) -> list[Loss]:
         return []
     same = [loss for loss, rows in batches if len(np.unique(rows)) == 1]
     return same if len(same) > MOST * len(batches) else []
+
+
+def _never_written(seen: Seen) -> tuple[float, int]:
+    """Share of the rows that hold an observation which no environment showed, the same in all batches that have it, and the number of those
+    batches. Padding has no gradient, and where no row of a batch is known nobody can tell what was shown."""
+    known: set[int] = set()
+    shares: dict[int, list[float]] = defaultdict(list)
+    batches = 0
+    for loss in seen.training_losses:
+        place = loss.event.transitions_of
+        rows = None if place is None else loss.arrays.get(place)
+        regression = next((r for r in loss.regressions if r.gradient is not None), None)
+        if rows is None or regression is None or loss.policies or loss.cycle in seen.on_policy_cycles:
+            continue
+        found = loss.arrays.get("t.row", np.empty(0, int))
+        if not len(found) or regression.gradient is None or len(regression.gradient) != len(rows):
+            continue
+        batches += 1
+        known |= set(rows[found].tolist())
+        strange = np.ones(len(rows), bool)
+        strange[found] = False
+        names, counts = np.unique(rows[strange & (regression.gradient != 0)], return_counts=True)
+        if len(names) and counts.max() >= FEW_ROWS:
+            shares[int(names[counts.argmax()])].append(float(counts.max() / len(rows)))
+    name, listed = max(shares.items(), key=lambda each: len(each[1]), default=(0, []))
+    if name in known or len(listed) < max(ENOUGH, batches / 2):
+        return 0.0, 0
+    return float(np.mean(listed)), len(listed)
 
 
 def _no_longer_filled(drawn: list[Loss]) -> tuple[int, int] | None:

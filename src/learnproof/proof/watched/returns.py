@@ -328,6 +328,9 @@ def _trained_empty_steps(seen: Seen) -> int:
     count = 0
     for rollout in seen.rollouts:
         empty = {int(identity) for identity in rollout.observation[rollout.resets].tolist()}
+        empty -= {
+            int(identity) for identity in rollout.observation[~rollout.resets].tolist()
+        }  # seen in a step that counts too
         if empty:
             used: set[int] = set()
             for loss in rollout.losses:

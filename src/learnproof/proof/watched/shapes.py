@@ -29,10 +29,11 @@ class NoAccidentalBroadcast(SeenCheck):
 
     def look(self, seen: Seen) -> Finding:
         losses = seen.training_losses
+        late = [loss for loss in losses if any(not what["operand"] for what in loss.event.broadcasts)]
         found = [loss for loss in losses if _of_the_batch(loss)]
-        figures: dict[str, Any] = {"losses": len(losses), "with_a_broadcast": len(found)}
+        figures: dict[str, Any] = {"losses": len(losses), "with_a_broadcast": len(found), "weighed_late": len(late)}
         if len(found) >= MIN_LOSSES and len(found) > 0.5 * sum(loss.structure == found[0].structure for loss in losses):
-            what = found[0].event.broadcasts[0]
+            what = next(what for what in found[0].event.broadcasts if what["operand"])
             n, operand = what["shape"][0], tuple(what["operand"])
             return self.finding(
                 "fail",
@@ -47,6 +48,17 @@ class NoAccidentalBroadcast(SeenCheck):
                 if what["node"] == "IndexBackward0"
                 else "Give both sides the same shape, e.g. values.squeeze(-1), and assert it.",
             )
+        if len(late) >= MIN_LOSSES and len(late) > 0.5 * sum(loss.structure == late[0].structure for loss in losses):
+            n = max(max(what["shape"]) for what in late[0].event.broadcasts if not what["operand"])
+            return self.finding(
+                "fail",
+                f"In {len(late)} losses {n} weights are multiplied with one number, to which the {n} rows have been averaged before: every "
+                "row counts alike, whatever its weight.",
+                {**figures, "rows": n},
+                where=f"the loss of update {late[0].update}",
+                cause="The loss is reduced (reduction='mean', or .mean()) before the importance weights or masks of its rows come in.",
+                advice="Use reduction='none', multiply row by row, then average.",
+            )
         return self.finding("pass", f"No loss of {len(losses)} broadcasts its rows against each other.", figures)
 
 
@@ -57,7 +69,7 @@ def _of_the_batch(loss: Loss) -> bool:
         int(c["shape"][0]) for c in loss.event.constants if c.get("shape") and c.get("role") in ("ratio", "weight")
     }
     sizes |= {int(about["shape"][0]) for about in loss.event.calls if about.get("shape")}
-    return any(int(what["shape"][0]) in sizes for what in loss.event.broadcasts)
+    return any(int(what["shape"][0]) in sizes for what in loss.event.broadcasts if what["operand"])
 
 
 class DistributionsFit(SeenCheck):

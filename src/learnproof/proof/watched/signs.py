@@ -144,6 +144,9 @@ class TemperatureApart(SeenCheck):
         through_critic = {id(loss) for loss, _ in actor_losses(seen)}
         losses = [loss for loss in seen.training_losses if loss.reach & own and id(loss) not in through_critic]
         leaking = [loss for loss in losses if loss.reach - own]
+        if not losses:  # one backward pass for actor and temperature: then by the loss's terms
+            losses = [loss for loss in seen.training_losses if any(reach & own for reach in loss.term_reach)]
+            leaking = [loss for loss in losses if any(reach & own and reach - own for reach in loss.term_reach)]
         figures: dict[str, Any] = {"losses": len(losses), "that_reach_more": len(leaking)}
         if len(losses) < ENOUGH:
             return self.finding(

@@ -12,7 +12,7 @@ from learnproof.proof.watched.memory import ELSEWHERE, ITSELF, MemoryTrue, _unli
 ROWS = 32
 
 
-def drawn(update: int, spoil=None, silent=(("target_actor", 2), ("target", 1))) -> Loss:
+def drawn(update: int, spoil=None, gradient=None, silent=(("target_actor", 2), ("target", 1))) -> Loss:
     """A batch of a critic that takes actions, drawn from all steps so far."""
     rng = np.random.default_rng(update)
     steps = 4_000 + 10 * update
@@ -33,7 +33,7 @@ def drawn(update: int, spoil=None, silent=(("target_actor", 2), ("target", 1))) 
     loss = made_loss(arrays, update, steps, silent=asked)
     numbers = np.zeros(ROWS)
     loss.__dict__["policies"] = []
-    loss.__dict__["regressions"] = [Regression(numbers, numbers, None, rows, None, "q", 0, (0,), True)]
+    loss.__dict__["regressions"] = [Regression(numbers, numbers, gradient, rows, None, "q", 0, (0,), True)]
     return loss
 
 
@@ -88,6 +88,28 @@ def test_each_way_to_spoil_them_is_named(spoil, says):
     assert says in found.summary
     assert found.cause
     assert found.advice
+
+
+def known_in_part(arrays, rng):
+    for name in ("t.row", "t.time", "t.action"):
+        arrays[name] = arrays[name][: ROWS // 4]
+
+
+def unwritten(arrays, rng):
+    known_in_part(arrays, rng)
+    arrays["c0.rows"][ROWS // 4 :] = 77
+
+
+def test_rows_that_were_never_written_are_named_unless_nothing_is_learnt_from_them():
+    found = finding(unwritten, gradient=np.ones(ROWS))
+    assert found.status == "fail"
+    assert "no environment ever showed" in found.summary
+    padding = np.where(np.arange(ROWS) < ROWS // 4, 1.0, 0.0)
+    assert finding(unwritten, gradient=padding).status != "fail"
+
+
+def test_strange_rows_of_many_kinds_are_no_fault():
+    assert finding(known_in_part, gradient=np.ones(ROWS)).status != "fail"
 
 
 def test_several_steps_ahead_is_no_fault():

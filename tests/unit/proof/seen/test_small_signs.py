@@ -8,7 +8,7 @@ from made_losses import made_loss
 
 from learnproof.proof.watched.dependence import TOLD_APART, _shown, _told_apart
 from learnproof.proof.watched.returns import one_number_for_both
-from learnproof.proof.watched.signs import _target_entropies
+from learnproof.proof.watched.signs import TemperatureApart, _target_entropies
 
 generator = np.random.default_rng(0)
 
@@ -68,3 +68,21 @@ def test_the_target_entropy_is_read_from_the_temperatures_loss(target):
     temperature = made_loss({"k0": (log_prob + target).astype(np.float32)[:, None]}, update=7)
     found = _target_entropies(SimpleNamespace(training_losses=[actor]), [temperature])
     assert found == [(pytest.approx(target, abs=1e-3), pytest.approx(2 * np.log(2)))]
+
+
+@pytest.mark.parametrize(("detached", "status"), [(True, "pass"), (False, "fail")])
+def test_a_temperature_trained_in_one_pass_with_the_actor_is_judged_by_its_term(detached, status):
+    own, actor, critic = frozenset({"log_alpha"}), frozenset({"actor.weight"}), frozenset({"q.weight"})
+    terms = [actor, actor | critic, own if detached else own | actor]
+    loss = SimpleNamespace(reach=own | actor | critic, term_reach=terms)
+    view = SimpleNamespace(
+        training_losses=[loss] * 6,
+        notes={"actor_losses": [(loss, -1.0)]},
+        owned={0: {"log_alpha"}, 1: {"actor.weight"}, 2: {"q.weight"}},
+        optimizers=dict.fromkeys(range(3), SimpleNamespace(n_owned=1)),
+    )
+    view.owned[1].add("actor.bias")
+    view.owned[2].add("q.bias")
+    if detached:
+        loss.arrays, loss.update, loss.policies = {}, 0, []
+    assert TemperatureApart().look(view).status == status

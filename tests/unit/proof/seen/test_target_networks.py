@@ -129,3 +129,15 @@ def test_a_network_that_is_distilled_may_stand_still():
     still = follower("rnd_target", 0.0, 0)
     assert not TargetNetworks().lacks(view(still))
     assert TargetNetworks().lacks(view(still, distilled=True))
+
+
+def shallow(name: str) -> Follower:
+    copied = follower(name, 0.005, 1)
+    return replace(copied, met=replace(copied.met, shared=6), storage=replace(copied.storage, shared=6))
+
+
+def test_a_shallow_copy_is_named_unless_another_target_is_asked():
+    found = finding(shallow("q_target"))
+    assert found.status == "fail"
+    assert "shares 6 of its 6" in found.summary
+    assert finding(shallow("q_seen"), follower("q_target", 0.005, 1)).status == "pass"

@@ -133,6 +133,57 @@ def test_rewards_are_found_for_a_part_of_a_batch_in_another_order():
     assert all(each.agreement > 0.99 and each.group == SAMPLES for each in found)
 
 
+def in_two_parts(view, by_length: bool, advantages_too: bool):
+    """The losses of a batch whose sequences were put in another order and cut in two."""
+    losses = []
+    for loss in view.training_losses:
+        order = np.random.default_rng(loss.update).permutation(SEQUENCES) if by_length else np.arange(SEQUENCES)
+        for at in (slice(0, 16), slice(16, 32)):
+            part, weight = order[at], order[at] if advantages_too else np.arange(SEQUENCES)[at]
+            arrays = dict(loss.arrays)
+            for name in ("p0.value", "p0.action"):
+                arrays[name] = arrays[name].reshape(SEQUENCES, NEW)[part].reshape(-1)
+            arrays["k0"] = loss.arrays["k0"][weight]
+            arrays["p0.gradient"] = np.repeat(-arrays["k0"], NEW)
+            arrays["c0.output"] = arrays["c0.output"][part]
+            about = {"silent": loss.event.silent, "constants": [{"role": "weight", "shape": [16], "terms": [0]}]}
+            about["calls"] = [{"module": "model", "shape": [16, PROMPT + NEW, WORDS]}]
+            about["log_probs"] = [{"kind": "gather", "shape": [16, NEW], "terms": [0]}]
+            losses.append(made_loss(arrays, loss.update, **about))
+    view.training_losses, view.notes = losses, {}
+    return view
+
+
+def test_sequences_in_another_order_find_their_rewards_again():
+    view = in_two_parts(seen(), by_length=True, advantages_too=True)
+    assert len(rewarded(view)) == 24
+    assert misordered(view) == []
+
+
+def test_sequences_that_were_sorted_without_their_advantages_are_named():
+    view = in_two_parts(seen(), by_length=True, advantages_too=False)
+    assert rewarded(view) == []
+    assert len(misordered(view)) == 12
+
+
+@pytest.mark.parametrize(("trained", "status"), [(True, "pass"), (False, "fail")])
+def test_the_token_that_ends_a_sequence_must_be_trained(trained, status):
+    view = seen()
+    ending, padding = WORDS - 1, WORDS - 2
+    for loss in view.training_losses:
+        action = loss.arrays["p0.action"].reshape(SEQUENCES, NEW)
+        action[:] = np.minimum(action, WORDS - 3)
+        gradient = loss.arrays["p0.gradient"].reshape(SEQUENCES, NEW)
+        for row in range(SEQUENCES):
+            end = 2 + row % 3
+            action[row, end], action[row, end + 1 :] = ending, padding
+            gradient[row, end + int(trained) :] = 0
+    found = TokensMasked().look(view)
+    assert found.status == status, found.summary
+    if not trained:
+        assert f"token {ending}" in found.summary
+
+
 def test_weights_of_other_sequences_are_named():
     assert len(misordered(seen(turned=True))) == 12
 
