@@ -42,7 +42,7 @@ FAMILIES = {
     "bootstrap_recomputed": {"returns", "targets", "signs", "shapes"},
     "memory_true": {"returns", "goal"},
     "credit_reaches_on": {"returns", "goal"},
-    "ratio_is_one": {"shapes", "returns", "language"},
+    "ratio_is_one": {"shapes", "returns", "language", "signs"},
     "policy_direction": {"signs", "returns", "shapes"},
     "value_direction": {"signs"},
     "actor_climbs": {"signs"},
