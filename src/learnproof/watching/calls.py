@@ -19,6 +19,7 @@ from typing import Any
 
 from . import graph
 from .glances import held, is_a
+from .homemade import HomeMade
 from .identity import flat_rows
 from .kept_calls import Call, Entry, Score, by_row
 from .modes import standing_aside
@@ -66,6 +67,7 @@ class Calls:
         self.scores: list[Score] = []
         self.sampled: Any = weakref.WeakKeyDictionary()
         """Distribution -> what it was made of and the environment step, when it was first asked."""
+        self.home_made = HomeMade(session)
         torch = session.torch
         self.original_call = vars(torch.nn.Module).get("__call__")
         self.is_compiling = standing_aside(torch)
@@ -76,6 +78,7 @@ class Calls:
 
     def move_to(self, child: Session) -> None:
         self.session = child
+        self.home_made = HomeMade(child)
         self.forget()
         child.senses["calls"] = self
         child.window_doors.append(self)
@@ -169,6 +172,8 @@ class Calls:
                 return original(module, *arguments, **options)
             depth = getattr(local, "depth", 0)
             if depth == 0:
+                if not self.session.env_steps:
+                    self.home_made.look()
                 self.enter(arguments, options)
             local.depth = depth + 1
             try:

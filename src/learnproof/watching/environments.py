@@ -18,9 +18,11 @@ import threading
 import weakref
 from typing import Any
 
+from . import homemade
 from .cores import Cores, cores_of
 from .forms import in_the_form_of
 from .glances import asked, is_a
+from .homemade import HOME_MADE, is_a_step
 from .identity import flat_rows, identities
 from .journal import Journal, Step
 from .patches import Patches, leave_no_trace, with_subclasses
@@ -52,9 +54,15 @@ return our_answer
 """What surrounds a `reset` or a `step`; as text, because it takes the parameters of the original (forms.py)."""
 
 
+def watcher_of(session: Session) -> Environments:
+    known: Any = session.senses.get("environments")
+    if known is None:
+        known = session.senses["environments"] = Environments(session)
+    return known  # type: ignore[no-any-return]
+
+
 def attach(session: Session, library: Any) -> None:
-    watcher = session.senses.get("environments") or Environments(session)
-    session.senses["environments"] = watcher
+    watcher = watcher_of(session)
     watcher.watch_classes(library.Env)
     vector = getattr(library, "vector", None)
     if vector is not None and hasattr(vector, "VectorEnv"):
@@ -62,9 +70,7 @@ def attach(session: Session, library: Any) -> None:
 
 
 def attach_vec_env(session: Session, vec_env: Any) -> None:
-    watcher = session.senses.get("environments") or Environments(session)
-    session.senses["environments"] = watcher
-    watcher.watch_classes(vec_env)
+    watcher_of(session).watch_classes(vec_env)
 
 
 class Environments:
@@ -82,6 +88,10 @@ class Environments:
         self.stepped_classes: dict[type, bool] = {}
         self.future: list[tuple[Any, Any]] = []
         self.cores = Cores()
+        self.home_made: dict[type, bool] = {}
+        """Classes of the script's own (homemade.py) -> whether what they answer has been found to be a step."""
+        self.others: set[type] = set()
+        """Those that turned out to be something else."""
 
     def move_to(self, child: Session) -> None:
         self.session = child
@@ -107,9 +117,22 @@ class Environments:
             self.patches.replace(kind, "reset", self._resetting)
             if self.session.joined:  # environments may be running already, and their reset is behind us
                 self.patches.replace(kind, "step", self._stepping)
+        self._open_doors()
+        self._watch_future_classes(base)
+
+    def _open_doors(self) -> None:
         if self not in self.session.window_doors:
             self.session.window_doors.append(self)
-        self._watch_future_classes(base)
+
+    def watch_home_made(self, kind: type) -> None:
+        """Replace `reset` and `step` of a class that belongs to no library, wherever among its bases they stand."""
+        if kind in self.home_made or kind in self.others or any(issubclass(kind, base) for base, _ in self.future):
+            return
+        self.home_made[kind] = False
+        self._open_doors()
+        for name, make in (("reset", self._resetting), ("step", self._stepping)):
+            owner = next(each for each in kind.__mro__ if name in vars(each))
+            self.patches.replace(owner, name, make)
 
     def _watch_future_classes(self, base: Any) -> None:
         own = vars(base).get("__init_subclass__")
@@ -144,7 +167,7 @@ class Environments:
 
     def _enter(self, given: tuple[Any, ...]) -> bool:
         """Whether this call comes from outside of all environments; the wrappers beneath it are then inside."""
-        if getattr(self.local, "inside", False) or not given:
+        if getattr(self.local, "inside", False) or not given or type(given[0]) in self.others:
             return False
         self.local.inside = True
         return True
@@ -158,17 +181,30 @@ class Environments:
         return outermost
 
     def leave_reset(self, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
-        self.was_reset(given[0], answer)
+        if not self._unmet(given[0]):
+            self.was_reset(given[0], answer)
+
+    def _unmet(self, environment: Any) -> bool:
+        """A home-made one of which nothing is known before its first step."""
+        return type(environment) in self.home_made and id(environment) not in self.streams
 
     def enter_step(self, given: tuple[Any, ...]) -> bool | None:
         """None for a step inside of another one's, whose reward is wanted."""
         outermost = self._enter(given)
         if outermost and self.session.cycle_updates:
             self.session.cycle_begins()
-            self.begin_keeping(given[0])
+            if not self._unmet(given[0]):
+                self.begin_keeping(given[0])
         return outermost or (None if given and id(given[0]) in self.cores.known else False)
 
     def leave_step(self, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
+        kind = type(given[0])
+        if self.home_made.get(kind) is False:
+            if not is_a_step(answer):
+                self.others.add(kind)
+                del self.home_made[kind]
+                return
+            self.home_made[kind] = True
         self.stepped(given[0], given[1] if len(given) > 1 else named.get("action"), answer)
 
     @sense("cores")
@@ -190,6 +226,8 @@ class Environments:
     @reading("environments")
     def was_reset(self, environment: Any, answer: Any) -> None:
         stream = self._stream(environment)
+        if not stream.vector and stream.steps > stream.begun[0]:  # the script itself has cut the episode
+            self._episode(stream, 0, False, True, None)
         for copy in range(stream.copies):
             stream.returns[copy], stream.begun[copy] = 0.0, stream.steps
         for core in stream.cores:
@@ -202,8 +240,11 @@ class Environments:
     @sense("environments")
     def stepped(self, environment: Any, action: Any, answer: Any) -> None:
         session = self.session
-        stream = self._stream(environment)
-        observation, reward, terminated, truncated, info = parts_of(answer, stream.form)
+        stream = self._stream(environment, answer)
+        if stream.form == HOME_MADE:
+            observation, reward, terminated, truncated, info = homemade.parts_of(session.numpy, answer, stream.vector)
+        else:
+            observation, reward, terminated, truncated, info = parts_of(answer, stream.form)
         if hasattr(type(reward), "detach"):
             reward, terminated, truncated = self._arrays(reward, terminated, truncated)
         if stream.form == "sb3" and terminated.any():
@@ -263,6 +304,9 @@ class Environments:
         if terminated and not truncated and length == stream.limit and stream.any_shorter:
             terminated = False
             stream.hidden_limits += 1
+        if stream.form == HOME_MADE and terminated:
+            stream.lengths[length] = stream.lengths.get(length, 0) + 1
+            terminated = length < stream.longest or stream.lengths[length] < homemade.AT_THE_LIMIT
         self.episodes += 1
         inside = self.cores.taken(stream.cores[copy]) if stream.cores else None
         if self.episodes <= EPISODES_TOLD or self.episodes % (1 << (self.episodes // EPISODES_TOLD).bit_length()) == 0:
@@ -387,22 +431,26 @@ class Environments:
 
     # ------------------------------------------------------------------ who is who
 
-    def _stream(self, environment: Any) -> Stream:
+    def _stream(self, environment: Any, answer: Any = None) -> Stream:
         known = self.streams.get(id(environment))
         if known is not None and known[0]() is environment:
             return known[1]
-        return self._meet(environment)
+        return self._meet(environment, answer)
 
-    def _meet(self, environment: Any) -> Stream:
-        copies = asked(environment, "num_envs", even_if_computed=True)  # without it, no vector could be counted
+    def _meet(self, environment: Any, answer: Any) -> Stream:
+        """`answer` is that of a step, or None."""
+        home_made = answer is not None and type(environment) in self.home_made
+        if home_made:
+            copies = homemade.copies_of(answer[1])
+        else:
+            copies = asked(environment, "num_envs", even_if_computed=True)  # without it, no vector could be counted
         vector = copies is not None
         sb3 = any(
             kind.__module__.startswith("stable_baselines3.") and kind.__name__ == "VecEnv"
             for kind in type(environment).__mro__
         )
-        stream = Stream(
-            self.met_so_far, int(copies) if vector else 1, vector, "sb3" if sb3 else "gymnasium", self.session.numpy
-        )
+        form = HOME_MADE if home_made else "sb3" if sb3 else "gymnasium"
+        stream = Stream(self.met_so_far, int(copies) if copies is not None else 1, vector, form, self.session.numpy)
         self.met_so_far += 1
         mode = autoreset_of(environment, sb3) if vector else None
         stream.next_step_autoreset = mode == "next_step"

@@ -26,11 +26,18 @@ class Entry:
         self.widths = widths
         self.aliases = aliases
         self.rows_: Any = None
+        self.places = 0
+        """Width of the one-hot rows that stand for numbers of states; 0 where there are none."""
+        self.of_numbers = value is not None and not value.is_floating_point()
+        """Numbers of states themselves, for an embedding."""
 
     def rows(self, numpy: Any) -> Any:
         if self.rows_ is None and self.value is not None:
             tensor = self.value
             flat = flat_rows(numpy, tensor, self._count(tensor))
+            if flat is not None and self.widths[0] == 1 and flat.shape[1] > 1 and is_one_hot(numpy, flat):
+                self.places = flat.shape[1]
+                flat = flat.argmax(axis=1).astype(numpy.float32)[:, None]
             if flat is not None and self.widths[1] and flat.shape[1] == sum(self.widths):
                 self.action = flat[:, self.widths[0] :]
                 flat = flat[:, : self.widths[0]]
@@ -43,9 +50,15 @@ class Entry:
     def _count(self, tensor: Any) -> int | None:
         """Rows: the first dimension, or the first two where observations lie in a table of steps and environments."""
         width = self.widths[0]
+        if width == 1 and tensor.dim() == 1 and not tensor.is_floating_point():  # numbers of states, for an embedding
+            return int(tensor.shape[0])
         if tensor.dim() == 3 and width > 1 and tensor.shape[2] in (width, sum(self.widths)):
             return int(tensor.shape[0] * tensor.shape[1])
         return int(tensor.shape[0]) if tensor.dim() > 1 else None
+
+
+def is_one_hot(numpy: Any, rows: Any) -> bool:
+    return bool(((rows == 0) | (rows == 1)).all() and (rows.sum(axis=1) == 1).all())
 
 
 def by_row(array: Any, rows: Any) -> Any:

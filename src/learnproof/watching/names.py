@@ -127,6 +127,13 @@ class Names:
         return name if reference is not None and reference() is thing else None
 
 
+def in_sight(depth: int) -> Iterator[tuple[str, Any]]:
+    """The variables of the code that is calling, with their names."""
+    for frame in _strangers_frames(depth):
+        for space in _spaces(frame):
+            yield from list(space.items())
+
+
 def _strangers_frames(depth: int) -> Iterator[Any]:
     """Frames above us that belong neither to this package nor to torch."""
     frame: Any | None = sys._getframe(2)

@@ -25,6 +25,7 @@ from typing import Any
 
 from .cores import PLAIN_WRAPPERS
 from .glances import held
+from .homemade import HOME_MADE, parts_of
 from .session import Session, reading, sense
 
 SWITCH = "LEARNPROOF_WATCH_PLAY"
@@ -61,8 +62,15 @@ class Actor:
         self.environment = environment
         self.acts = 0
         self.greedy = 0
+        self.places, self.of_numbers = 0, False
+        """Where states are numbers: the width of the rows that stand for them, or whether they are given as they are."""
+        self.choices = 0
 
     def ask(self, rows: Any) -> Any:
+        if self.places:
+            rows = (rows.long() == rows.new_tensor(range(self.places)).long()).to(rows.dtype)
+        elif self.of_numbers:
+            rows = rows.reshape(-1).long()
         for module in self.modules:
             rows = module(rows)
         return rows
@@ -125,6 +133,8 @@ class Playing:
                 continue
             if self.actor is None or [id(m) for m in self.actor.modules] != [id(m) for m in modules]:
                 self.actor = Actor(modules, None if stream.own is None else stream.own())
+                self.actor.places, self.actor.of_numbers = call.entry.places, call.entry.of_numbers
+                self.actor.choices = output.shape[1]
             self.actor.acts += len(output)
             self.actor.greedy += int((output.argmax(axis=1) == actions[:, 0]).sum())
             self.stream = stream
@@ -195,7 +205,7 @@ class Playing:
             self._load(actor, last)
             for module, before in zip(actor.modules, training):
                 module.train(before)
-            for environment in environments:
+            for environment in environments if self.stream.form != HOME_MADE else ():
                 environment.close()
         if seeds:
             self.session.say(
@@ -212,19 +222,30 @@ class Playing:
         torch, numpy = self.session.torch, self.session.numpy
         playing = dict(enumerate(environments[: len(seeds)]))
         observations = {}
+        home_made = self.stream.form == HOME_MADE
         for position, environment in playing.items():
-            observations[position], _ = environment.reset(seed=seeds[position])
-            environment.action_space.seed(seeds[position])
+            observations[position] = _begun(environment, seeds[position], home_made)
+        chance = numpy.random.default_rng(seeds[0])
         totals, steps = [0.0] * len(seeds), 0
         for _ in range(2 * longest):
-            if ask is None:
+            if ask is None and home_made and self.actor is not None:
+                actions = chance.integers(self.actor.choices, size=len(playing)).tolist()
+            elif ask is None:
                 actions = [environment.action_space.sample() for environment in playing.values()]
             else:
-                rows = numpy.stack([numpy.asarray(observations[position], numpy.float32) for position in playing])
+                rows = numpy.stack(
+                    [numpy.asarray(observations[position], numpy.float32).reshape(-1) for position in playing]
+                    if self.actor is not None and (self.actor.places or self.actor.of_numbers)
+                    else [numpy.asarray(observations[position], numpy.float32) for position in playing]
+                )
                 with torch.no_grad():
                     actions = ask(torch.as_tensor(rows)).reshape(len(rows), -1).argmax(dim=1).tolist()
             for (position, environment), action in zip(list(playing.items()), actions):
-                observations[position], reward, terminated, truncated, _ = environment.step(action)
+                answer = environment.step(action)
+                if home_made:
+                    observations[position], reward, terminated, truncated, _ = parts_of(numpy, answer, vector=False)
+                else:
+                    observations[position], reward, terminated, truncated, _ = answer
                 totals[position] += float(reward)
                 steps += 1
                 if terminated or truncated:
@@ -232,6 +253,16 @@ class Playing:
             if not playing:
                 break
         return totals, steps
+
+
+def _begun(environment: Any, seed: int, home_made: bool) -> Any:
+    """The first observation; a home-made environment draws its own chance as it goes."""
+    if home_made:
+        answer = environment.reset()
+        return answer[0] if type(answer) is tuple and len(answer) == 2 and type(answer[1]) is dict else answer
+    observation, _ = environment.reset(seed=seed)
+    environment.action_space.seed(seed)
+    return observation
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ class Stream:
         self.copies = copies
         self.vector = vector
         self.form = form
-        """gymnasium, sb3 (vector, dones merged), old (four values)."""
+        """gymnasium, sb3 (vector, dones merged), home-made."""
         self.steps = 0
         self.episodes = 0
         self.returns: Any = numpy.zeros(copies) if vector else [0.0]
@@ -40,6 +40,8 @@ class Stream:
         """Steps of the longest episode."""
         self.limit: int | None = None
         """Steps after which a TimeLimit among its wrappers cuts an episode."""
+        self.lengths: dict[int, int] = {}
+        """Of a home-made one: length of an episode -> how many ended with it."""
         self.any_shorter = False
         self.hidden_limits = 0
         """Episodes that were cut there, and that the outermost wrapper says ended by themselves."""

@@ -165,6 +165,11 @@ class Seen:
         bounds = found.pop() if len(found) == 1 else None
         return bounds[1] if bounds is not None and bounds[0] == -bounds[1] else None
 
+    @cached_property
+    def limits_told(self) -> bool:
+        """Whether the environments tell a time limit from an end; a home-made one merges them, and says `done` for both."""
+        return all(environment.form != "home-made" for environment in self.environments.values())
+
     @property
     def updates(self) -> int:
         """Optimizer steps of the whole run, as far as they are known."""

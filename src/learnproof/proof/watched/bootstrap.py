@@ -75,7 +75,7 @@ class BootstrapRecomputed(SeenCheck):
         gamma = float(np.median([each.gamma for each in first]))
         scale = float(np.median([each.reward_scale for each in first]))
         terminal: Counter[str] = sum((each.terminal for each in first), Counter())
-        cut: Counter[str] = sum((each.cut for each in first), Counter())
+        cut: Counter[str] = sum((each.cut for each in first), Counter()) if seen.limits_told else Counter()
         inner: Counter[str] = sum((each.inner for each in first), Counter())
         rows = sum(each.rows for each in matched)
         others = sum(each.other_actions for each in matched)

@@ -147,7 +147,7 @@ class ReturnsRecomputed(SeenCheck):
             )
         fits = [fit for rollout in rollouts for fit in rollout_fits(rollout)]
         if fits:
-            return self._drawn_to_advantages(rollouts, fits) or self._by_targets(fits)
+            return self._drawn_to_advantages(rollouts, fits) or self._by_targets(fits, seen.limits_told)
         return self._by_weights(seen)
 
     def _drawn_to_advantages(self, rollouts: list[Rollout], fits: list[Fit]) -> Finding | None:
@@ -172,11 +172,13 @@ class ReturnsRecomputed(SeenCheck):
             advice="Fit the value network to the returns.",
         )
 
-    def _by_targets(self, fits: list[Fit]) -> Finding:
+    def _by_targets(self, fits: list[Fit], limits_told: bool = True) -> Finding:
         matched = [fit for fit in fits if fit.matched]
         special: dict[str, Counter[str]] = {}
         for fit in matched:
             for kind, counts in fit.special.items():
+                if kind == "cut" and not limits_told:
+                    continue
                 special.setdefault(kind, Counter()).update(counts)
         figures: dict[str, Any] = {
             "rollouts": len(fits),
@@ -239,6 +241,12 @@ class ReturnsRecomputed(SeenCheck):
                 "by step, or the other way round.",
                 "One of two tables [steps, environments] was transposed before both were flattened.",
                 "Flatten observations, actions, returns and advantages from tables of the same shape.",
+            )
+        if scale < 0 and gamma > 1 and abs(scale + gamma) < 0.01 * gamma:  # y[t + 1] = r[t] + y[t] / gamma
+            return fail(
+                f"The returns are sums of past rewards, discounted by {1 / gamma:.4g}: they are in reversed order.",
+                "The list of returns was built from the end and not turned round.",
+                "Insert at the front, or reverse the list before it meets the values and log-probabilities.",
             )
         if scale < 0:
             return fail(
