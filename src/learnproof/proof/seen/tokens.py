@@ -33,6 +33,8 @@ NEVER = -1e9
 """Logit of a token that is not written."""
 ALL_BUT_EXPLAINED = 0.98
 FEWEST_TO_ORDER = 8
+MOSTLY_APART = 0.75
+"""Share of a batch whose places differ; sequences that are alike up to their last token may be taken for each other."""
 SORTED_ALIKE, OTHERWISE = 0.9999, 0.8
 """Correlations of weights and rewards, both put in order and as they stand, between which they are the same numbers in another order."""
 EXPLAINS = 0.9
@@ -406,7 +408,7 @@ def _weights_of_others(parts: list[Tokens]) -> bool:
         return False
     at = np.concatenate([each[0] for each in places if each is not None])
     batch = places[0][1] if places[0] is not None else 0
-    if len(at) != batch or len(np.unique(at)) != batch or batch < FEWEST_TO_ORDER:
+    if len(at) != batch or len(np.unique(at)) < MOSTLY_APART * batch or batch < FEWEST_TO_ORDER:
         return False
     weights = [_advantages(part.loss, part.shape[0]) for part in parts]
     if not all(weights):
@@ -420,7 +422,8 @@ def _weights_of_others(parts: list[Tokens]) -> bool:
             less = table - table.mean(axis=1, keepdims=True)
             for made in (less, less / np.maximum(table.std(axis=1, keepdims=True), 1e-8)):
                 centred = made.reshape(-1)
-                sorted_alike = abs(correlation(np.sort(whole), np.sort(centred)) or 0.0) > SORTED_ALIKE
+                alike = [correlation(np.sort(whole), np.sort(sign * centred)) or 0.0 for sign in (1, -1)]
+                sorted_alike = max(alike) > SORTED_ALIKE
                 if sorted_alike and abs(correlation(whole, centred[at]) or 0.0) < OTHERWISE:
                     return True
     return False

@@ -143,8 +143,8 @@ def in_two_parts(view, by_length: bool, advantages_too: bool):
             arrays = dict(loss.arrays)
             for name in ("p0.value", "p0.action"):
                 arrays[name] = arrays[name].reshape(SEQUENCES, NEW)[part].reshape(-1)
-            arrays["k0"] = loss.arrays["k0"][weight]
-            arrays["p0.gradient"] = np.repeat(-arrays["k0"], NEW)
+            arrays["k0"] = -loss.arrays["k0"][weight]  # as -advantage * log_prob has it
+            arrays["p0.gradient"] = np.repeat(arrays["k0"], NEW)
             arrays["c0.output"] = arrays["c0.output"][part]
             about = {"silent": loss.event.silent, "constants": [{"role": "weight", "shape": [16], "terms": [0]}]}
             about["calls"] = [{"module": "model", "shape": [16, PROMPT + NEW, WORDS]}]
