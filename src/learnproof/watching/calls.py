@@ -172,8 +172,7 @@ class Calls:
                 return original(module, *arguments, **options)
             depth = getattr(local, "depth", 0)
             if depth == 0:
-                if not self.session.env_steps:
-                    self.home_made.look()
+                self.home_made.before_call()
                 self.enter(arguments, options)
             local.depth = depth + 1
             try:

@@ -21,8 +21,8 @@ from typing import Any
 from . import homemade
 from .cores import Cores, cores_of
 from .forms import in_the_form_of
-from .glances import asked, is_a
-from .homemade import HOME_MADE, is_a_step
+from .glances import asked, held, is_a
+from .homemade import HOME_MADE, LIMITS_TOLD, is_a_step
 from .identity import flat_rows, identities
 from .journal import Journal, Step
 from .patches import Patches, leave_no_trace, with_subclasses
@@ -90,13 +90,15 @@ class Environments:
         self.cores = Cores()
         self.home_made: dict[type, bool] = {}
         """Classes of the script's own (homemade.py) -> whether what they answer has been found to be a step."""
+        self.insides: dict[int, tuple[Any, Stream]] = {}
+        """id of an environment of a library inside of a home-made one -> reference to it, and the outer one's stream."""
         self.others: set[type] = set()
         """Those that turned out to be something else."""
 
     def move_to(self, child: Session) -> None:
         self.session = child
         self.cores = Cores()
-        self.streams, self.journal = {}, Journal(child)
+        self.streams, self.insides, self.journal = {}, {}, Journal(child)
         child.senses["environments"] = self
         child.window_doors.append(self)
 
@@ -195,7 +197,8 @@ class Environments:
             self.session.cycle_begins()
             if not self._unmet(given[0]):
                 self.begin_keeping(given[0])
-        return outermost or (None if given and id(given[0]) in self.cores.known else False)
+        wanted = bool(given) and (id(given[0]) in self.cores.known or id(given[0]) in self.insides)
+        return outermost or (None if wanted else False)
 
     def leave_step(self, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
         kind = type(given[0])
@@ -210,6 +213,9 @@ class Environments:
     @sense("cores")
     def left_inside(self, given: tuple[Any, ...], answer: Any) -> None:
         self.cores.stepped(given[0], answer)
+        inside, stream = self.insides.get(id(given[0]), (None, None))
+        if inside is not None and stream is not None and inside() is given[0] and len(answer) == 5:
+            stream.cut_inside = bool(answer[3]) and not bool(answer[2])
 
     @sense("environments")
     def watch_steps(self, kind: Any) -> None:
@@ -241,8 +247,10 @@ class Environments:
     def stepped(self, environment: Any, action: Any, answer: Any) -> None:
         session = self.session
         stream = self._stream(environment, answer)
-        if stream.form == HOME_MADE:
+        if stream.home_made:
             observation, reward, terminated, truncated, info = homemade.parts_of(session.numpy, answer, stream.vector)
+            if stream.cut_inside is not None and (terminated or truncated):
+                terminated, truncated = not stream.cut_inside, stream.cut_inside
         else:
             observation, reward, terminated, truncated, info = parts_of(answer, stream.form)
         if hasattr(type(reward), "detach"):
@@ -449,9 +457,15 @@ class Environments:
             kind.__module__.startswith("stable_baselines3.") and kind.__name__ == "VecEnv"
             for kind in type(environment).__mro__
         )
-        form = HOME_MADE if home_made else "sb3" if sb3 else "gymnasium"
+        inside = self.inside_of(environment) if home_made and not vector else None
+        told = inside is not None or (home_made and homemade.has_two_flags(answer))
+        form = (LIMITS_TOLD if told else HOME_MADE) if home_made else "sb3" if sb3 else "gymnasium"
         stream = Stream(self.met_so_far, int(copies) if copies is not None else 1, vector, form, self.session.numpy)
         self.met_so_far += 1
+        if inside is not None:
+            self.insides[id(inside)] = (weakref.ref(inside), stream)
+            stream.cut_inside = False
+            self.watch_steps(type(inside))
         mode = autoreset_of(environment, sb3) if vector else None
         stream.next_step_autoreset = mode == "next_step"
         self.streams[id(environment)] = (weakref.ref(environment, stream.let_go), stream)
@@ -476,6 +490,18 @@ class Environments:
             action_space=str(asked(environment, "action_space"))[:300],
         )
         return stream
+
+    def is_stepped(self, environment: Any) -> bool:
+        known = self.streams.get(id(environment))
+        return environment is not None and known is not None and known[0]() is environment
+
+    def inside_of(self, environment: Any) -> Any:
+        """The environment of a library that a home-made one holds."""
+        for name in homemade.INSIDE:
+            inner = held(environment, name)
+            if any(is_a(inner, base) for base, _ in self.future):
+                return inner
+        return None
 
     @sense("cores")
     def _watch_inside(self, stream: Stream, environment: Any) -> None:

@@ -1,11 +1,12 @@
 """Environments of the script's own making, which belong to no library: objects with a `reset` and a `step`.
 
-They are looked for where the script holds them, in the variables of the code that calls a network, as long as no environment of
-a library has been stepped. What `step` answers decides: (observation, reward, end), with a second flag or an info behind it or
+They are looked for where the script holds them, in the variables of the code that calls a network: as long as no environment of a
+library has been stepped, or around the one that is. What `step` answers decides: (observation, reward, end), with a second flag or an info behind it or
 not. An object that answers otherwise (a trainer, an agent with a memory) is none, and is left alone from then on.
 
-Such an environment says `done` for its time limit too. Episodes that end with the length of the longest ones, again and again, count
-as cut, and whether a cut episode's value is carried on or not is nobody's fault here.
+Such an environment may say `done` for its time limit too. Episodes that end with the length of the longest ones, again and again, then
+count as cut, and whether a cut episode's value is carried on or not is nobody's fault. Where it answers with two flags, or
+holds an environment of Gymnasium's that does, limits are told.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from .session import Session, reading
 FRAMES = 6
 LOOKS = 2_048
 """Calls of networks after which nothing is looked for any more; in between, at the first, second, fourth, ... one."""
-HOME_MADE = "home-made"
-"""The form of their streams."""
+HOME_MADE, LIMITS_TOLD = "home-made", "home-made, limits told"
+"""Forms of their streams: one flag for ends and limits, or two, or a library's environment inside that tells them apart."""
+INSIDE = ("env", "_env", "environment", "gym_env")
+"""What a class around a library's environment calls it."""
 AT_THE_LIMIT = 3
 """Episodes of the greatest length, from which on that length counts as a limit."""
 INSTALLED = ("site-packages", "dist-packages")
@@ -35,18 +38,21 @@ class HomeMade:
         self.session = session
         self.calls = 0
 
+    def before_call(self) -> None:
+        """A network is called from outside of all networks."""
+        self.calls += 1
+        if self.calls <= LOOKS and not self.calls & (self.calls - 1):
+            self.look()
+
     @reading("home-made environments")
     def look(self) -> None:
-        """Before a network answers, called from outside of all networks."""
-        self.calls += 1
-        if self.session.env_steps or self.calls > LOOKS or self.calls & (self.calls - 1):
-            return
-        found = {type(thing) for thing in _things() if _may_be_one(self.session.torch, type(thing))}
-        if found:
-            from .environments import watcher_of
+        from .environments import watcher_of
 
-            for kind in found:
-                watcher_of(self.session).watch_home_made(kind)
+        found = {type(thing): thing for thing in _things() if _may_be_one(self.session.torch, type(thing))}
+        for kind, thing in found.items():
+            watcher = watcher_of(self.session)
+            if not self.session.env_steps or watcher.is_stepped(watcher.inside_of(thing)):
+                watcher.watch_home_made(kind)
 
 
 def _things() -> Any:
@@ -98,6 +104,10 @@ def _has_numbers(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] in ("numpy", "torch") and hasattr(value, "dtype")
 
 
+def has_two_flags(answer: Any) -> bool:
+    return len(answer) > 3 and _is_flag(answer[3])
+
+
 def copies_of(reward: Any) -> int | None:
     """Of a home-made vector: one reward for each; None for a single environment."""
     if is_a(reward, (list, tuple)):
@@ -109,7 +119,7 @@ def parts_of(numpy: Any, answer: Any, vector: bool) -> tuple[Any, Any, Any, Any,
     """Observation, reward, whether the task ended, whether it was cut, info."""
     observation, reward, ended, *rest = answer
     cut = next((part for part in rest[:1] if _is_flag(part)), None)
-    info = next((part for part in rest if is_a(part, dict)), {})
+    info: dict[Any, Any] = next((part for part in rest if is_a(part, dict)), {})
     if vector:
         reward, ended = (numpy.asarray(_plain(part)) for part in (reward, ended))
         cut = numpy.zeros(len(reward), bool) if cut is None else numpy.asarray(_plain(cut), bool)

@@ -25,7 +25,7 @@ from typing import Any
 
 from .cores import PLAIN_WRAPPERS
 from .glances import held
-from .homemade import HOME_MADE, parts_of
+from .homemade import parts_of
 from .session import Session, reading, sense
 
 SWITCH = "LEARNPROOF_WATCH_PLAY"
@@ -205,7 +205,7 @@ class Playing:
             self._load(actor, last)
             for module, before in zip(actor.modules, training):
                 module.train(before)
-            for environment in environments if self.stream.form != HOME_MADE else ():
+            for environment in environments if not self.stream.home_made else ():
                 environment.close()
         if seeds:
             self.session.say(
@@ -222,7 +222,7 @@ class Playing:
         torch, numpy = self.session.torch, self.session.numpy
         playing = dict(enumerate(environments[: len(seeds)]))
         observations = {}
-        home_made = self.stream.form == HOME_MADE
+        home_made = self.stream.home_made
         for position, environment in playing.items():
             observations[position] = _begun(environment, seeds[position], home_made)
         chance = numpy.random.default_rng(seeds[0])

@@ -16,7 +16,10 @@ class Stream:
         self.copies = copies
         self.vector = vector
         self.form = form
-        """gymnasium, sb3 (vector, dones merged), home-made."""
+        """gymnasium, sb3 (vector, dones merged), home-made (homemade.py)."""
+        self.home_made = form.startswith("home-made")
+        self.cut_inside: bool | None = None
+        """Of a home-made one around Gymnasium's: whether that one was cut with the last step; None where there is none inside."""
         self.steps = 0
         self.episodes = 0
         self.returns: Any = numpy.zeros(copies) if vector else [0.0]
