@@ -22,6 +22,7 @@ How it sees, from the cheapest:
     aliases.py        observations that the script rescales, called by what the environment returned
     written.py        networks and log-probabilities without modules and distributions, read from the graph
     calls.py          calls of modules and distributions, only while a window is open
+    classes.py        which classes of environments are listened to
     homemade.py       environments that belong to no library, found where the script holds them
     baselines.py      without an environment: tensors whose mean or sum was taken, for one of them holds the rewards
     playing.py        after the script has ended: its greedy policy once more, with its first and its last weights

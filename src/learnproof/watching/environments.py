@@ -1,8 +1,6 @@
 """Environments as they are reset and stepped: Gymnasium's, single and vector, SB3's, and home-made ones of the same form.
 
-Only the outermost environment counts, for that is what the script sees. Which one that is shows at `reset`: every class's
-`reset` is replaced (they are rare), and the class whose reset was called from outside gets its `step` replaced too, so
-that the wrappers beneath it run untouched.
+Only the outermost environment counts, for that is what the script sees. Which classes are listened to is decided in classes.py.
 
 Always: returns, lengths and ends of episodes, by environment and copy.
 In a window, and all the time where batches are drawn from a memory (short cycles): transitions, as identities of
@@ -19,13 +17,13 @@ import weakref
 from typing import Any
 
 from . import homemade
+from .classes import Classes
 from .cores import Cores, cores_of
-from .forms import in_the_form_of
 from .glances import asked, held, is_a
-from .homemade import HOME_MADE, LIMITS_TOLD, is_a_step
+from .homemade import HOME_MADE, LIMITS_TOLD
 from .identity import flat_rows, identities
 from .journal import Journal, Step
-from .patches import Patches, leave_no_trace, with_subclasses
+from .patches import leave_no_trace
 from .playing import is_plain, what_changes
 from .session import Session, reading, sense
 from .streams import Stream, array_of, autoreset_of, cuts_inside, parts_of, success_of, time_limit_of
@@ -33,25 +31,6 @@ from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT
 
 EPISODES_TOLD = 20_000
 """Episodes written one by one; past it every second, fourth, ... one, with the count of those left out."""
-AROUND = """
-if our_watcher is None:
-    return our_original({passed})
-our_turn = our_watcher.enter_WHAT({given})
-try:
-    our_answer = our_original({passed})
-except BaseException as our_error:
-    our_watcher.leave_no_trace(our_error)
-    raise
-finally:
-    if our_turn:
-        our_watcher.local.inside = False
-if our_turn:
-    our_watcher.leave_WHAT({given}, {named}, our_answer)
-elif our_turn is None:
-    our_watcher.left_inside({given}, our_answer)
-return our_answer
-"""
-"""What surrounds a `reset` or a `step`; as text, because it takes the parameters of the original (forms.py)."""
 
 
 def watcher_of(session: Session) -> Environments:
@@ -62,21 +41,21 @@ def watcher_of(session: Session) -> Environments:
 
 
 def attach(session: Session, library: Any) -> None:
-    watcher = watcher_of(session)
-    watcher.watch_classes(library.Env)
+    classes = watcher_of(session).classes
+    classes.watch(library.Env)
     vector = getattr(library, "vector", None)
     if vector is not None and hasattr(vector, "VectorEnv"):
-        watcher.watch_classes(vector.VectorEnv)
+        classes.watch(vector.VectorEnv)
 
 
 def attach_vec_env(session: Session, vec_env: Any) -> None:
-    watcher_of(session).watch_classes(vec_env)
+    watcher_of(session).classes.watch(vec_env)
 
 
 class Environments:
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.patches = Patches()
+        self.classes = Classes(session, self)
         self.local = threading.local()
         self.streams: dict[int, tuple[Any, Stream]] = {}
         self.met_so_far = 0
@@ -85,91 +64,30 @@ class Environments:
         self.current: Any = None
         """What an environment returned last, as rows; None where that is not needed."""
         self.window_start = 0
-        self.stepped_classes: dict[type, bool] = {}
-        self.future: list[tuple[Any, Any]] = []
         self.cores = Cores()
-        self.home_made: dict[type, bool] = {}
-        """Classes of the script's own (homemade.py) -> whether what they answer has been found to be a step."""
         self.insides: dict[int, tuple[Any, Stream]] = {}
         """id of an environment of a library inside of a home-made one -> reference to it, and the outer one's stream."""
-        self.others: set[type] = set()
-        """Those that turned out to be something else."""
 
     def move_to(self, child: Session) -> None:
-        self.session = child
+        self.session = self.classes.session = child
         self.cores = Cores()
         self.streams, self.insides, self.journal = {}, {}, Journal(child)
         child.senses["environments"] = self
         child.window_doors.append(self)
 
     def stop(self) -> None:
-        self.patches.undo()
-        for base, own in self.future:
-            if own is None:
-                del base.__init_subclass__
-            else:
-                base.__init_subclass__ = own
-        self.future.clear()
-
-    # ------------------------------------------------------------------ which classes
-
-    def watch_classes(self, base: Any) -> None:
-        """Replace `reset` of a base class and of all its subclasses, those of the future included."""
-        for kind in with_subclasses(base):
-            self.patches.replace(kind, "reset", self._resetting)
-            if self.session.joined:  # environments may be running already, and their reset is behind us
-                self.patches.replace(kind, "step", self._stepping)
-        self._open_doors()
-        self._watch_future_classes(base)
-
-    def _open_doors(self) -> None:
-        if self not in self.session.window_doors:
-            self.session.window_doors.append(self)
-
-    def watch_home_made(self, kind: type) -> None:
-        """Replace `reset` and `step` of a class that belongs to no library, wherever among its bases they stand."""
-        if kind in self.home_made or kind in self.others or any(issubclass(kind, base) for base, _ in self.future):
-            return
-        self.home_made[kind] = False
-        self._open_doors()
-        for name, make in (("reset", self._resetting), ("step", self._stepping)):
-            owner = next(each for each in kind.__mro__ if name in vars(each))
-            self.patches.replace(owner, name, make)
-
-    def _watch_future_classes(self, base: Any) -> None:
-        own = vars(base).get("__init_subclass__")
-        watcher = self
-
-        def __init_subclass__(kind: Any, /, **options: Any) -> None:
-            try:
-                if own is not None:
-                    own.__func__(kind, **options)
-                else:
-                    super(base, kind).__init_subclass__(**options)
-            except BaseException as error:
-                leave_no_trace(error)
-                raise
-            watcher.patches.replace(kind, "reset", watcher._resetting)
-
-        base.__init_subclass__ = classmethod(__init_subclass__)
-        self.future.append((base, own))
+        self.classes.undo()
 
     def __reduce__(self) -> Any:
         """A class from the script's main file may be sent to another process by value, our wrapper with it. There the
         wrapper finds None in our place, and is nothing but the original."""
         return type(None), ()
 
-    def _resetting(self, original: Any) -> Any:
-        return in_the_form_of(original, AROUND.replace("WHAT", "reset"), our_watcher=self, our_original=original)
-
-    def _stepping(self, original: Any) -> Any:
-        return in_the_form_of(original, AROUND.replace("WHAT", "step"), our_watcher=self, our_original=original)
-
     leave_no_trace = staticmethod(leave_no_trace)
 
     def _enter(self, given: tuple[Any, ...]) -> bool:
         """Whether this call comes from outside of all environments; the wrappers beneath it are then inside."""
-        if getattr(self.local, "inside", False) or not given or type(given[0]) in self.others:
+        if getattr(self.local, "inside", False) or not given or type(given[0]) in self.classes.others:
             return False
         self.local.inside = True
         return True
@@ -177,7 +95,7 @@ class Environments:
     def enter_reset(self, given: tuple[Any, ...]) -> bool:
         outermost = self._enter(given)
         if outermost:
-            self.watch_steps(type(given[0]))
+            self.classes.watch_steps(type(given[0]))
             if self.session.cycle_updates:
                 self.session.cycle_begins()
         return outermost
@@ -188,7 +106,7 @@ class Environments:
 
     def _unmet(self, environment: Any) -> bool:
         """A home-made one of which nothing is known before its first step."""
-        return type(environment) in self.home_made and id(environment) not in self.streams
+        return type(environment) in self.classes.home_made and id(environment) not in self.streams
 
     def enter_step(self, given: tuple[Any, ...]) -> bool | None:
         """None for a step inside of another one's, whose reward is wanted."""
@@ -201,13 +119,8 @@ class Environments:
         return outermost or (None if wanted else False)
 
     def leave_step(self, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
-        kind = type(given[0])
-        if self.home_made.get(kind) is False:
-            if not is_a_step(answer):
-                self.others.add(kind)
-                del self.home_made[kind]
-                return
-            self.home_made[kind] = True
+        if not self.classes.is_a_step(type(given[0]), answer):
+            return
         self.stepped(given[0], given[1] if len(given) > 1 else named.get("action"), answer)
 
     @sense("cores")
@@ -216,16 +129,6 @@ class Environments:
         inside, stream = self.insides.get(id(given[0]), (None, None))
         if inside is not None and stream is not None and inside() is given[0] and len(answer) == 5:
             stream.cut_inside = bool(answer[3]) and not bool(answer[2])
-
-    @sense("environments")
-    def watch_steps(self, kind: Any) -> None:
-        if kind in self.stepped_classes:
-            return
-        self.stepped_classes[kind] = True
-        for owner in kind.__mro__:
-            if "step" in vars(owner):
-                self.patches.replace(owner, "step", self._stepping)
-                return
 
     # ------------------------------------------------------------------ what happened
 
@@ -447,7 +350,7 @@ class Environments:
 
     def _meet(self, environment: Any, answer: Any) -> Stream:
         """`answer` is that of a step, or None."""
-        home_made = answer is not None and type(environment) in self.home_made
+        home_made = answer is not None and type(environment) in self.classes.home_made
         if home_made:
             copies = homemade.copies_of(answer[1])
         else:
@@ -465,7 +368,7 @@ class Environments:
         if inside is not None:
             self.insides[id(inside)] = (weakref.ref(inside), stream)
             stream.cut_inside = False
-            self.watch_steps(type(inside))
+            self.classes.watch_steps(type(inside))
         mode = autoreset_of(environment, sb3) if vector else None
         stream.next_step_autoreset = mode == "next_step"
         self.streams[id(environment)] = (weakref.ref(environment, stream.let_go), stream)
@@ -499,7 +402,7 @@ class Environments:
         """The environment of a library that a home-made one holds."""
         for name in homemade.INSIDE:
             inner = held(environment, name)
-            if any(is_a(inner, base) for base, _ in self.future):
+            if self.classes.of_a_library(type(inner)):
                 return inner
         return None
 
@@ -507,7 +410,7 @@ class Environments:
     def _watch_inside(self, stream: Stream, environment: Any) -> None:
         for core in cores_of(environment, stream.copies, stream.vector):
             self.cores.watch(core)
-            self.watch_steps(type(core))
+            self.classes.watch_steps(type(core))
             stream.cores.append(id(core))
 
     def last_words(self) -> None:

@@ -52,7 +52,7 @@ class HomeMade:
         for kind, thing in found.items():
             watcher = watcher_of(self.session)
             if not self.session.env_steps or watcher.is_stepped(watcher.inside_of(thing)):
-                watcher.watch_home_made(kind)
+                watcher.classes.watch_home_made(kind)
 
 
 def _things() -> Any:
