@@ -147,6 +147,10 @@ class LossSeen(Event):
     clips: list[list[float | None]]
     softmax_over_rows: int = 0
     """Softmaxes of a matrix along its rows: over the batch, not over the actions."""
+    added_without_gradient: int = 0
+    """Additions to the objective, row by row, of what has no gradient (a number, or a whole term)."""
+    ratios_to_themselves: int = 0
+    """exp(x - x) of one and the same x, whose gradients cancel."""
     softmax_twice: int = 0
     """Softmaxes whose input is a softmax's output."""
     terms: list[dict[str, Any]]

@@ -231,6 +231,8 @@ class Backward:
             "clips": reading.clips,
             "softmax_twice": reading.softmax_twice,
             "softmax_over_rows": reading.softmax_over_rows,
+            "ratios_to_themselves": reading.ratios_to_themselves,
+            "added_without_gradient": len(reading.added),
             "terms": [self._term(term) for term in reading.terms[:16]],
             "n_terms": len(reading.terms),
         }

@@ -104,6 +104,10 @@ class Reading:
         self.clips: list[list[float | None]] = []
         self.softmax_twice = 0
         self.softmax_over_rows = 0
+        self.added: list[int] = []
+        """Additions to the objective itself, row by row, of what has no gradient: they teach nothing."""
+        self.ratios_to_themselves = 0
+        """exp(x - x), both with their gradients, which cancel."""
         self.gathers: list[Any] = []
         """Numbers of nodes."""
         self.values = True
@@ -127,7 +131,7 @@ def read(torch: Any, roots: list[Any], values: bool = True) -> Reading:
     for node in reading.nodes:
         _look_at(torch, node, reading)
     for root in roots:
-        _split(torch, root, 1.0, [], reading.terms, 0, values)
+        _split(torch, root, 1.0, [], reading.terms, 0, values, reading.added)
     for term in reading.terms[:16]:
         term.nodes = walk([term.node], NODES_WALKED)
         term.members = {number_of(node) for node in term.nodes}
@@ -245,6 +249,7 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
         reading.clips.append([float(v) if isinstance(v, (int, float)) else _one(torch, v) for v in limits])
     elif name == "GatherBackward0":
         reading.gathers.append(number_of(node))
+        _picked_down(torch, node, reading)
         _keep(torch, reading, "index", saved(node, "index"), node, _operand(node, 0))
     elif name == "IndexBackward0":
         _outer_pick(torch, node, reading)
@@ -319,10 +324,18 @@ def _ratio(torch: Any, node: Any, reading: Reading) -> None:
     if below is None or below.name() != "SubBackward0":
         return
     first, second = _operand(below, 0), _operand(below, 1)
-    if first is not None and second is None:
+    if first is not None and second is not None:
+        reading.ratios_to_themselves += number_of(_seen_through(first)) == number_of(_seen_through(second))
+    elif first is not None and second is None:
         _keep(torch, reading, "ratio", saved(node, "result"), node, first)
     elif first is None and second is not None:
         _keep(torch, reading, "inverse_ratio", saved(node, "result"), node, second)
+
+
+def _seen_through(node: Any) -> Any:
+    while node is not None and node.name() in THROUGH:
+        node = _operand(node, 0)
+    return node
 
 
 def _broadcast(node: Any, name: str, reading: Reading) -> None:
@@ -379,23 +392,47 @@ def _outer_pick(torch: Any, node: Any, reading: Reading) -> None:
         reading.broadcasts.append({"node": "IndexBackward0", "shape": list(shape), "operand": [shape[0]]})
 
 
+def _picked_down(torch: Any, node: Any, reading: Reading) -> None:
+    """q.gather(0, actions[:, None]): the rows whose numbers are the actions', at the first column."""
+    values, index = saved(node, "self"), saved(node, "index")
+    if not torch.is_tensor(values) or not torch.is_tensor(index) or values.dim() != 2 or saved(node, "dim") != 0:
+        return
+    rows, columns = values.shape
+    if tuple(index.shape) == (rows, 1) and rows > 2 * columns > 2 and int(index.max()) < columns:
+        reading.broadcasts.append({"node": "GatherBackward0", "shape": [rows, columns], "operand": [rows, 1]})
+
+
 # ---------------------------------------------------------------------- additive terms
 
 
 def _split(
-    torch: Any, node: Any, coefficient: float, reductions: list[str], terms: list[Term], depth: int, values: bool
+    torch: Any,
+    node: Any,
+    coefficient: float,
+    reductions: list[str],
+    terms: list[Term],
+    depth: int,
+    values: bool,
+    added: list[int],
 ) -> None:
+    """`added` gets an entry for each addition, row by row, of something that has no gradient."""
     name = node.name()
     if depth < 60 and len(terms) < 64:
         if name in ("AddBackward0", "SubBackward0"):
             alpha = float(saved(node, "alpha") or 1.0)
+            shape = shape_of(node, 0)
+            rows = shape is not None and max(shape, default=1) > 1
+            if rows and (_operand(node, 0) is None) != (_operand(node, 1) is None):
+                added.append(1)
             for position, sign in ((0, 1.0), (1, alpha if name == "AddBackward0" else -alpha)):
                 below = _operand(node, position)
                 if below is not None:
-                    _split(torch, below, coefficient * sign, reductions, terms, depth + 1, values)
+                    _split(torch, below, coefficient * sign, reductions, terms, depth + 1, values, added)
             return
         if name in REDUCTIONS:
-            _split(torch, _operand(node, 0), coefficient, [*reductions, REDUCTIONS[name]], terms, depth + 1, values)
+            _split(
+                torch, _operand(node, 0), coefficient, [*reductions, REDUCTIONS[name]], terms, depth + 1, values, added
+            )
             return
         if name in ("CatBackward0", "StackBackward0"):
             below_all = [below for below, _ in node.next_functions if below is not None]
@@ -403,11 +440,11 @@ def _split(
                 terms.append(Term(node, coefficient, reductions))  # many alike: one term, not one each
                 return
             for below in below_all:
-                _split(torch, below, coefficient, [*reductions, "stack"], terms, depth + 1, values)
+                _split(torch, below, coefficient, [*reductions, "stack"], terms, depth + 1, values, added)
             return
         scale = _scale(torch, node, name) if values or name in THROUGH or name == "NegBackward0" else None
         if scale is not None:
-            _split(torch, scale[0], coefficient * scale[1], reductions, terms, depth + 1, values)
+            _split(torch, scale[0], coefficient * scale[1], reductions, terms, depth + 1, values, added)
             return
     terms.append(Term(node, coefficient, reductions))
 

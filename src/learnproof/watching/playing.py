@@ -71,6 +71,8 @@ class Actor:
             rows = (rows.long() == rows.new_tensor(range(self.places)).long()).to(rows.dtype)
         elif self.of_numbers:
             rows = rows.reshape(-1).long()
+        if not self.of_numbers:
+            rows = rows.to(next((t.dtype for t in self.state if t.is_floating_point()), rows.dtype))
         for module in self.modules:
             rows = module(rows)
         return rows

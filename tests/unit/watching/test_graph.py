@@ -121,6 +121,21 @@ def test_weights_of_rows_that_were_averaged_before_are_noted(network):
     assert not read((torch.rand(3) * F.huber_loss(value, target)).sum()).broadcasts  # not as many as there are rows
 
 
+def test_numbers_picked_down_the_batch_are_noted(network):
+    values, actions = network(torch.randn(8, 3)), torch.randint(2, (8, 1))
+    assert read(values.gather(0, actions).sum()).broadcasts[0]["node"] == "GatherBackward0"
+    assert not read(values.gather(1, actions).sum()).broadcasts
+    order = torch.randperm(8)[:, None]
+    assert not read(values.gather(0, order).sum()).broadcasts  # rows in another order
+
+
+def test_a_ratio_to_itself_is_noted(network):
+    log_prob = network(torch.randn(5, 3)).log_softmax(-1)[:, 0]
+    assert read((log_prob - log_prob).exp().mean()).ratios_to_themselves == 1
+    assert read((log_prob - log_prob.detach()).exp().mean()).ratios_to_themselves == 0
+    assert read((log_prob[:4] - log_prob[1:]).exp().mean()).ratios_to_themselves == 0
+
+
 def test_the_parameters_reached_are_those_with_a_gradient(network):
     frozen = nn.Linear(3, 3)
     frozen.requires_grad_(False)

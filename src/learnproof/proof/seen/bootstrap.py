@@ -31,6 +31,7 @@ MATCHED = 1e-4
 """Largest error over the spread of the targets: right definitions reach 1e-6 in float32."""
 NEAR = 1e-3
 """The same for a single special row."""
+ONLY_ROUNDING = 1e-4
 MOST_INNER = 0.8
 """Share of the inner rows that a definition must explain; ends written to the wrong rows spoil a few of them."""
 MIN_ROWS = 8
@@ -214,7 +215,10 @@ def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
         if error > MATCHED or abs(answer[-1]) < 0.05:
             continue
         first, last = float(answer[0]), float(answer[-1])
-        gamma = float(answer[1:-1] @ answer[:-2] / (answer[:-2] @ answer[:-2])) if varied else abs(last) ** (1 / steps)
+        if varied:
+            gamma = float(answer[1:-1] @ answer[:-2] / (answer[:-2] @ answer[:-2]))
+        else:
+            gamma = _of_equal_rewards(first * steps, abs(last), steps)
         powers = first * gamma ** np.arange(steps)
         if not varied:  # only their sum is known
             powers *= steps / np.sum(gamma ** np.arange(steps))
@@ -255,6 +259,15 @@ def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
         shifted="",
         other_actions=_other_actions(loss, rows, regression),
     )
+
+
+def _of_equal_rewards(total: float, last: float, steps: int) -> float:
+    """gamma where only the sum of the rewards' factors is known, and that of the future: gamma ** steps, unless the sum is exactly the one
+    that the future's factor itself makes as a discount of each step."""
+    usual = last ** (1 / steps)
+    sums = [float(np.sum(gamma ** np.arange(steps))) for gamma in (usual, last)]
+    once = abs(total / sums[1] - 1) < ONLY_ROUNDING and abs(total / sums[0] - 1) > 10 * ONLY_ROUNDING
+    return last if once and last < 1 else usual
 
 
 def _signed_correction(soft: str, answer: Array) -> str:

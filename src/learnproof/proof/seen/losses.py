@@ -21,6 +21,8 @@ from ...evidence.watched import LossSeen
 
 Array = np.ndarray[Any, Any]
 
+MOSTLY_ONE = 0.5
+"""Share of rows in which a number was put in; where the new one equals the old one nothing shows."""
 WRITTEN_OUT = "a network that is written out"
 ARITHMETIC = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "ClampBackward0", "ClampBackward1", "MinimumBackward0",
               "MaximumBackward0", "RsubBackward1")  # fmt: skip
@@ -164,6 +166,9 @@ class Loss:
         return not inside and about.get("beside") not in ARITHMETIC
 
     def _regression(self, position: int, about: dict[str, Any], constant: Array) -> Regression | None:
+        apart = self._in_one_place(position, about)
+        if apart is not None:
+            return apart
         call = self._call_of(about, constant.size)
         terms = tuple(about.get("terms", ()))
         output = None if call is None else self.arrays[f"c{call}.output"].astype(np.float64)
@@ -191,6 +196,32 @@ class Loss:
             call=call,
             terms=terms,
             exact=about["role"] == "target",
+        )
+
+    def _in_one_place(self, position: int, about: dict[str, Any]) -> Regression | None:
+        """Whole rows of predictions are drawn to copies of themselves, in which one number each was put in."""
+        target, prediction = self.arrays.get(f"k{position}"), self.arrays.get(f"k{position}.partner")
+        if about["role"] != "target" or target is None or prediction is None or target.shape != prediction.shape:
+            return None
+        if target.ndim != 2 or target.shape[1] < 2 or len(target) < 2:
+            return None
+        other = target != prediction
+        if other.sum(axis=1).max() > 1 or other.any(axis=1).mean() < MOSTLY_ONE:
+            return None
+        rows, column = np.arange(len(target)), other.argmax(axis=1)
+        call = self._call_of(about, len(target))
+        key = f"k{position}" if call is None else f"c{call}"
+        predicted = prediction[rows, column].astype(np.float64)
+        return Regression(
+            prediction=predicted,
+            target=target[rows, column].astype(np.float64),
+            gradient=self._gradient(key, predicted),
+            rows=self._rows(key, len(rows)),
+            time=None if call is None else self._times(key, len(rows)),
+            module=WRITTEN_OUT if call is None else self.event.calls[call].get("module"),
+            call=call,
+            terms=tuple(about.get("terms", ())),
+            exact=True,
         )
 
     def _call_of(self, about: dict[str, Any], size: int) -> int | None:

@@ -32,6 +32,7 @@ SCORED = 1e-4
 NEVER = -1e9
 """Logit of a token that is not written."""
 ALL_BUT_EXPLAINED = 0.98
+ALL_BUT_EXACTLY = 0.9999
 FEWEST_TO_ORDER = 8
 MOSTLY_APART = 0.75
 """Share of a batch whose places differ; sequences that are alike up to their last token may be taken for each other."""
@@ -167,6 +168,25 @@ class Tokens:
         that explain them; None also where many sequences carry no gradient: those that do are then a choice by outcome."""
         found = self._scored
         return None if found is None else found[:2]
+
+    def chances(self) -> Array | None:
+        """[sequences, positions, tokens]: what the policy's answers in the loss say about every token at every position."""
+        if self._scored is None:
+            return None
+        _, logits, start = self._scored
+        used = self.used
+        for position in range(len(self.loss.event.calls)):
+            output = self.loss.arrays.get(f"c{position}.output")
+            if output is None or output.ndim != 3 or len(output) != self.shape[0] or output.shape[2] != logits.shape[1]:
+                continue
+            whole = output[:, start : start + self.shape[1]].astype(np.float64)
+            at = int(np.abs(whole[used][0]).argmax())
+            temperature = float(whole[used][0, at] / logits[0, at]) if logits[0, at] else 1.0
+            if not np.allclose(whole[used] / temperature, logits, atol=SCORED):
+                continue
+            table = whole / temperature
+            return np.asarray(np.exp(table - np.logaddexp.reduce(table, axis=2, keepdims=True)))
+        return None
 
     @property
     def logits_start(self) -> int | None:
@@ -432,18 +452,50 @@ def _weights_of_others(parts: list[Tokens]) -> bool:
 def mixed_groups(seen: Seen) -> list[Loss]:
     """Losses in which rewards are compared within groups of neighbours, and neighbours are answers to different questions, though each
     question was asked as often as a group is large: the order of questions and of groups does not agree."""
-    found = []
+    found = [tokens.loss for tokens in token_losses(seen) if _compared_across(tokens)]
     for each in rewarded(seen):
         loss, (_, batch) = each.tokens.loss, each.tokens.places
-        first = loss.arrays.get("n0.output")
-        if first is None or len(first) != batch or batch % each.group or each.tokens.prompt is None:
+        question = _questions(each.tokens)
+        if question is None or batch % each.group or each.tokens.prompt is None or loss in found:
             continue
-        _, question = np.unique(np.round(first.reshape(batch, -1), 4), axis=0, return_inverse=True)
         counts = np.bincount(question.reshape(-1))
         alike = question.reshape(-1, each.group) == question.reshape(-1, each.group)[:, :1]
         if 1 < each.group < batch and (counts % each.group == 0).mean() > NEARLY_ALL and alike.mean() < 0.5:
             found.append(loss)
     return found
+
+
+def _questions(tokens: Tokens) -> Array | None:
+    """Which question each sequence of the batch answers: the network's first answers to the same one are the same."""
+    first, (_, batch) = tokens.loss.arrays.get("n0.output"), tokens.places
+    if first is None or len(first) != batch:
+        return None
+    _, question = np.unique(np.round(first.reshape(batch, -1), 4), axis=0, return_inverse=True)
+    return np.asarray(question.reshape(-1))
+
+
+def _compared_across(tokens: Tokens) -> bool:
+    """Whether the weights are rewards less the mean of every so manieth sequence, while the answers to one question stand next to each
+    other."""
+    place, batch = tokens.places
+    question = _questions(tokens) if tokens.known_places is not None and tokens._sampled_lengths else None
+    if question is None:
+        return False
+    for source, tensor in tokens.loss.arrays.items():
+        if source[0] != "r" or not source[1:].isdigit() or tensor.size != batch:
+            continue
+        for group in _group_sizes(batch)[:-1]:
+            beside = question.reshape(-1, group)
+            if (beside == beside[:, :1]).mean() < NEARLY_ALL:
+                continue
+            table = tensor.astype(np.float64).reshape(group, -1)
+            less = table - table.mean(axis=0)
+            for centred in (less, less / (table.std(axis=0, ddof=1) + 1e-4), less / (table.std(axis=0) + 1e-8)):
+                numbers = centred.reshape(-1)[place]
+                weights = _advantages(tokens.loss, tokens.shape[0])
+                if any(abs(correlation(weight, numbers) or 0.0) > ALL_BUT_EXACTLY for weight in weights):
+                    return True
+    return False
 
 
 def _advantages(loss: Loss, sequences: int) -> list[Array]:

@@ -33,6 +33,8 @@ AGAINST = -0.5
 MIN_CYCLES = 3
 NOISE = 3.0
 """Standard errors by which the mean must exceed 0."""
+ASTRAY = 0.2
+"""Share of predictions, in most of the losses, that go the wrong way; in health none does."""
 MIN_ROWS = 8
 LOSSES_EACH = 8
 """Losses of a rollout whose weights are looked at."""
@@ -206,7 +208,9 @@ class ValueDirection(SeenCheck):
     family = "mechanism-direction"
 
     def lacks(self, seen: Seen) -> str:
-        return "" if _pulls(seen) else "no regression was seen whose gradient could be caught"
+        if _pulls(seen) or _pushed_away(seen, 1.0):
+            return ""
+        return "no regression was seen whose gradient could be caught"
 
     def look(self, seen: Seen) -> Finding:
         by_module = _pulls(seen)
@@ -220,7 +224,7 @@ class ValueDirection(SeenCheck):
             "nearer_after_the_step": nearer,
         }
         enough = {name: np.array(v) * sign for name, v in by_module.items() if len(v) >= ENOUGH}
-        if not enough:
+        if not enough and not _pushed_away(seen, sign):
             return self.finding("undecided", f"Fewer than {ENOUGH} updates of each prediction were looked at.", figures)
         away = [name for name, v in enough.items() if v.mean() <= -CLEARLY and (v < 0).mean() > 0.9]
         if away:
@@ -231,6 +235,17 @@ class ValueDirection(SeenCheck):
                 where=some(away),
                 cause="The value loss has the wrong sign.",
                 advice="Add the squared error to the loss that is minimised.",
+            )
+        astray = _pushed_away(seen, sign)
+        if astray:
+            name, share = max(astray.items(), key=lambda each: each[1])
+            return self.finding(
+                "fail",
+                f"{share:.0%} of the predictions of {name} are pushed away from their targets, the others toward them.",
+                {**figures, "share_pushed_away": astray},
+                where=name,
+                cause="A part of the loss has the wrong slope: an absolute value or a square is missing in one of its arms.",
+                advice="Let the loss grow with the distance on both sides of the target; torch's smooth_l1_loss and huber_loss do.",
             )
         if all(v.mean() >= CLEARLY for v in enough.values()):
             shown = f"; after {nearer} of {looks} steps it was nearer" if looks else ""
@@ -258,6 +273,26 @@ def _pulls(seen: Seen) -> dict[str, list[float]]:
             if value is not None:
                 found[regression.module].append(value)
     return found
+
+
+def _pushed_away(seen: Seen, sign: float) -> dict[str, float]:
+    """module -> share of its predictions that single losses of one term push away from their targets, where many are all along.
+    Weights of rows may be anything from 0 on; that a loss draws to its target is a matter of signs alone."""
+    shares: dict[str, list[float]] = defaultdict(list)
+    losses = seen.training_losses
+    for loss in losses[:: max(1, len(losses) // 96)]:
+        for regression in loss.regressions if loss.event.n_terms == 1 else ():
+            if regression.gradient is None or regression.module is None or len(regression.gradient) < MIN_ROWS:
+                continue
+            off = regression.prediction - regression.target
+            live = (regression.gradient != 0) & (np.abs(off) > 1e-3 * np.abs(off).max(initial=0.0))
+            if live.sum() >= MIN_ROWS:
+                shares[regression.module].append(float((sign * regression.gradient * off < 0)[live].mean()))
+    return {
+        name: float(np.median(found))
+        for name, found in shares.items()
+        if len(found) >= ENOUGH and float(np.median(found)) > ASTRAY
+    }
 
 
 def _nearer(seen: Seen) -> tuple[int, int]:

@@ -21,6 +21,8 @@ from .base import ENOUGH, FEW_ROWS, SeenCheck
 
 AWAY = 1e-6
 FEW_ENDINGS = 20
+AS_OFTEN = 6.0
+"""Standard errors."""
 SETTLED = 4
 """Updates after which a reference that is kept still must differ from a policy that moves."""
 
@@ -85,7 +87,7 @@ class TokensMasked(SeenCheck):
                 "The mask drops the token that ends a sequence, so that ending is never trained.",
                 "Count the ending token among those that the policy chose; mask only what comes after it.",
             )
-        unended, ending = _endings_left_out(found)
+        unended, ending = max(_endings_left_out(found), _endings_that_are_padding(found))
         if unended >= FEW_ENDINGS:
             return fail(
                 f"{unended} sequences end with token {ending}, and it carries the loss in none of them: whether to end is never trained.",
@@ -116,6 +118,35 @@ def _endings_left_out(found: list[Tokens]) -> tuple[int, int]:
         return 0, -1
     token, count = endings.most_common(1)[0]
     return count, token
+
+
+def _endings_that_are_padding(found: list[Tokens]) -> tuple[int, int]:
+    """The same where one token is both: it follows the last trained token in every sequence that is not full, is trained nowhere, and was
+    drawn, for it comes as often as the policy's own probabilities say. Padding that nobody draws comes far more often."""
+    endings: Counter[int] = Counter()
+    trained: set[int] = set()
+    expected = variance = 0.0
+    for tokens in found:
+        chances = tokens.chances() if tokens.fresh else None
+        if tokens.action is None or chances is None:
+            continue
+        used = tokens.used
+        trained |= set(np.unique(tokens.action[used]).tolist())
+        last = np.where(used, np.arange(tokens.shape[1]), -1).max(axis=1)
+        rows = np.flatnonzero((last >= 0) & (last < tokens.shape[1] - 1))
+        rest = {int(token) for row in rows for token in tokens.action[row, last[row] + 1 :]}
+        if len(rest) != 1:
+            continue
+        token = rest.pop()
+        endings[token] += len(rows)
+        drawn = used.copy()
+        drawn[rows, last[rows] + 1] = True
+        p = chances[..., token][drawn]
+        expected, variance = expected + float(p.sum()), variance + float((p * (1 - p)).sum())
+    if len(endings) != 1 or set(endings) & trained or variance == 0:
+        return 0, -1
+    token, count = endings.most_common(1)[0]
+    return (count, token) if abs(count - expected) < AS_OFTEN * np.sqrt(variance) else (0, -1)
 
 
 def _mask_is_no_mask(loss: Loss) -> bool:
@@ -149,7 +180,7 @@ class ReferenceApart(SeenCheck):
     family = "mechanism-identity"
 
     def lacks(self, seen: Seen) -> str:
-        if _divergences(seen) or _itself_as_reference(seen):
+        if _divergences(seen) or _itself_as_reference(seen) or _without_gradient(seen):
             return ""
         return "no divergence from a reference was seen in a loss"
 
@@ -166,6 +197,16 @@ class ReferenceApart(SeenCheck):
                 advice="Keep a frozen copy: copy.deepcopy(model).requires_grad_(False).",
             )
         found = _divergences(seen)
+        if not found and (reference := _without_gradient(seen)):
+            return self.finding(
+                "fail",
+                f"{reference} is asked about every batch, no divergence from it has a gradient, and something without a gradient is added to "
+                "the loss of each token: it is logged and holds nothing.",
+                {"reference": reference},
+                where="the divergence term",
+                cause="The divergence was computed under no_grad, or from detached log-probabilities.",
+                advice="Compute it from the policy's log-probabilities with their graph; only the reference's stay without.",
+            )
         late = [off for loss, off, _ in found if loss.update >= SETTLED]
         slopes = np.array([slope for _, _, slope in found if slope])
         figures = {"losses": len(found), "largest_ratio": max((off for _, off, _ in found), default=0.0),
@@ -195,6 +236,21 @@ class ReferenceApart(SeenCheck):
         return self.finding(
             "pass", f"In {len(found)} losses the divergence from a reference apart is punished.", figures
         )
+
+
+def _without_gradient(seen: Seen) -> str:
+    """A network that is kept beside the policy and asked about the batches, where the losses have a part without gradient."""
+    found = token_losses(seen)
+    added = [tokens.loss for tokens in found if tokens.loss.event.added_without_gradient]
+    if len(added) < max(ENOUGH, 0.9 * len(found)):
+        return ""
+    for follower in seen.followers:
+        asked = [
+            loss for loss in added if any(str(about.get("module")) == follower.name for about in loss.event.silent)
+        ]
+        if len(asked) > 0.9 * len(added):
+            return follower.name
+    return ""
 
 
 def _itself_as_reference(seen: Seen) -> dict[str, str]:

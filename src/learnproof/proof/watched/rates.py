@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...evidence.watched import ClippingTotals
+from ...evidence.watched import ClippingTotals, SchedulerSeen
 from ..check import Finding
 from ..seen import Seen
 from .base import ENOUGH, SeenCheck, some
 
 MIN_STEPS = 16
+RISEN = 0.2
+"""Share of its fall by which a rate that ends with it may have risen again."""
 SPENT = 0.1
 """Share of the run, at its end, that a schedule may spend at 0: decaying to 0 at the last step is usual."""
 
@@ -79,6 +81,18 @@ class LearningRateAlive(SeenCheck):
                 cause="The schedule was sized in other units than it is stepped in (rollouts or epochs against updates).",
                 advice="Give the schedule the number of times that its step() will be called.",
             )
+        back = self._risen_again(seen, index, rates)
+        if back is not None:
+            lowest, highest = back
+            return self.finding(
+                "fail",
+                f"The learning rate fell to {lowest[1]:.2g} by step {lowest[0]} of {length} and rose again, to {highest[1]:.2g} at step "
+                f"{highest[0]}: a cosine that is meant to end there goes on past its end.",
+                {**figures, "lowest_at": lowest[0], "risen_to": highest[1]},
+                where=where,
+                cause="The schedule is stepped more often than it was sized for (per micro-batch or minibatch, say).",
+                advice="Give it the number of times that its step() will be called, or use CosineAnnealingWarmRestarts if waves are meant.",
+            )
         faint = max(max(group) for _, group in rates) * FAINT
         faint_from = next((step for step, _ in rates if all(max(g) < faint for s, g in rates if s >= step)), None)
         if faint_from is not None and length - faint_from > FAINT_SHARE * length and length - faint_from >= MIN_STEPS:
@@ -94,6 +108,22 @@ class LearningRateAlive(SeenCheck):
         return self.finding(
             "pass", f"The learning rate stays above 0 ({figures['first'][0]:.2g} to {figures['last'][0]:.2g}).", figures
         )
+
+    @staticmethod
+    def _risen_again(
+        seen: Seen, index: int, rates: list[tuple[int, list[float]]]
+    ) -> tuple[tuple[int, float], tuple[int, float]] | None:
+        """The lowest rate of a plain cosine and the highest after it, where that is a good part of the first fall again."""
+        kinds = {event.kind for event in seen.evidence.of(SchedulerSeen) if event.optimizer == index}
+        if kinds != {"CosineAnnealingLR"}:
+            return None
+        series = [(step, max(group)) for step, group in rates]
+        at = min(range(len(series)), key=lambda place: series[place][1])
+        if at == len(series) - 1:
+            return None
+        lowest, highest = series[at], max(series[at:], key=lambda each: each[1])
+        fall = max(rate for _, rate in series[: at + 1]) - lowest[1]
+        return (lowest, highest) if fall > 0 and highest[1] - lowest[1] > RISEN * fall else None
 
 
 class ClippingActs(SeenCheck):

@@ -26,9 +26,21 @@ class RatioIsOne(SeenCheck):
     family = "mechanism-identity"
 
     def lacks(self, seen: Seen) -> str:
-        return "" if _first_ratios(seen) else "no probability ratio was seen in the first loss on a rollout"
+        if _first_ratios(seen) or _to_themselves(seen) >= ENOUGH:
+            return ""
+        return "no probability ratio was seen in the first loss on a rollout"
 
     def look(self, seen: Seen) -> Finding:
+        if (cancelled := _to_themselves(seen)) >= ENOUGH:
+            return self.finding(
+                "fail",
+                f"In {cancelled} losses the ratio is that of a log-probability to itself, with both its gradients: they cancel, and the "
+                "policy learns nothing from it.",
+                {"losses": cancelled},
+                where="the ratio",
+                cause="The old log-probability is the new one, and keeps its graph.",
+                advice="Detach the old one: (log_prob - old_log_prob.detach()).exp().",
+            )
         off = [float(np.max(np.abs(ratio - 1))) for ratio in _first_ratios(seen)]
         wrong = [value for value in off if not value <= RATIO_OFF]
         figures = {
@@ -82,6 +94,10 @@ class RatioIsOne(SeenCheck):
         if wrong:
             return self.finding("undecided", f"The ratio is off 1 in {len(wrong)} of {len(off)} rollouts.", figures)
         return self.finding("pass", f"The ratio is 1 to {max(off):.1g} at the start of {len(off)} rollouts.", figures)
+
+
+def _to_themselves(seen: Seen) -> int:
+    return sum(loss.event.ratios_to_themselves > 0 for loss in seen.training_losses)
 
 
 def _later_ratios(seen: Seen) -> tuple[int, int]:

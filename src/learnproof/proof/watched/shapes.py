@@ -14,6 +14,7 @@ from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck, some
 
 MIN_LOSSES = 3
+PICKED_DOWN = "GatherBackward0"
 PROBABILITIES = 1e-5
 
 
@@ -33,7 +34,7 @@ class NoAccidentalBroadcast(SeenCheck):
         found = [loss for loss in losses if _of_the_batch(loss)]
         figures: dict[str, Any] = {"losses": len(losses), "with_a_broadcast": len(found), "weighed_late": len(late)}
         if len(found) >= MIN_LOSSES and len(found) > 0.5 * sum(loss.structure == found[0].structure for loss in losses):
-            what = next(what for what in found[0].event.broadcasts if what["operand"])
+            what = next(w for w in found[0].event.broadcasts if w["operand"] and w["node"] != PICKED_DOWN)
             n, operand = what["shape"][0], tuple(what["operand"])
             return self.finding(
                 "fail",
@@ -47,6 +48,18 @@ class NoAccidentalBroadcast(SeenCheck):
                 advice="Use q.gather(1, actions[:, None]).squeeze(1)."
                 if what["node"] == "IndexBackward0"
                 else "Give both sides the same shape, e.g. values.squeeze(-1), and assert it.",
+            )
+        down = [loss for loss in losses if any(what["node"] == PICKED_DOWN for what in loss.event.broadcasts)]
+        if len(down) >= MIN_LOSSES and len(down) > 0.5 * sum(loss.structure == down[0].structure for loss in losses):
+            rows, columns = down[0].event.broadcasts[0]["shape"]
+            return self.finding(
+                "fail",
+                f"In {len(down)} losses numbers are picked down the batch of {rows} rows instead of along the {columns} columns: each row "
+                "gets the answer to one of the first few rows.",
+                {**figures, "picked_down": len(down)},
+                where=f"the loss of update {down[0].update}, gather",
+                cause="gather was given dim=0.",
+                advice="Use q.gather(1, actions[:, None]).squeeze(1).",
             )
         if len(late) >= MIN_LOSSES and len(late) > 0.5 * sum(loss.structure == late[0].structure for loss in losses):
             n = max(max(what["shape"]) for what in late[0].event.broadcasts if not what["operand"])
@@ -69,7 +82,11 @@ def _of_the_batch(loss: Loss) -> bool:
         int(c["shape"][0]) for c in loss.event.constants if c.get("shape") and c.get("role") in ("ratio", "weight")
     }
     sizes |= {int(about["shape"][0]) for about in loss.event.calls if about.get("shape")}
-    return any(int(what["shape"][0]) in sizes for what in loss.event.broadcasts if what["operand"])
+    return any(
+        int(what["shape"][0]) in sizes
+        for what in loss.event.broadcasts
+        if what["operand"] and what["node"] != PICKED_DOWN
+    )
 
 
 class DistributionsFit(SeenCheck):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from made_losses import made_loss
 
-from learnproof.proof.seen.bootstrap import Bootstrapped, explain
+from learnproof.proof.seen.bootstrap import Bootstrapped, _of_equal_rewards, explain
 from learnproof.proof.seen.futures import NOT_SQUARED, SCALED_FIRST, SQUASHED_TWICE
 from learnproof.proof.seen.losses import Regression
 
@@ -191,3 +191,16 @@ def test_windows_that_go_on_across_an_end():
     sums = (arrays["t.rewards"] * GAMMA ** np.arange(3)).sum(axis=1)
     (found,) = explained(arrays, sums + GAMMA**3 * arrays["n0.output"].max(axis=1)).explanations
     assert found.terminal["across"] > 5
+
+
+@pytest.mark.parametrize(("powers", "once"), [(4, False), (1, True)])
+def test_a_future_discounted_once_is_told_where_all_rewards_are_alike(powers, once):
+    gamma, steps = 0.99, 4
+    total = float(np.sum(gamma ** np.arange(steps)))
+    found = _of_equal_rewards(total, gamma**powers, steps)
+    assert found == pytest.approx(gamma, abs=1e-9)
+    assert (abs(gamma**powers - found**steps) > 1e-3) == once
+
+
+def test_scaled_rewards_that_are_all_alike_tell_nothing():
+    assert _of_equal_rewards(0.1 * 3.94, 0.99, 4) == pytest.approx(0.99**0.25)

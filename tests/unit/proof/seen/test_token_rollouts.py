@@ -132,7 +132,7 @@ def seen(fault: str = ""):
             losses.append(batch.loss(3 * number + step, rows, moved))
     return SimpleNamespace(
         training_losses=losses, environments={}, notes={}, rollouts=[], pooled_rollouts=[], on_policy=False,
-        on_policy_cycles=set(), by_cycle={}, steps=[],
+        on_policy_cycles=set(), limits_told=True, by_cycle={}, steps=[],
     )  # fmt: skip
 
 
