@@ -129,6 +129,14 @@ def test_numbers_picked_down_the_batch_are_noted(network):
     assert not read(values.gather(0, order).sum()).broadcasts  # rows in another order
 
 
+def test_a_term_without_gradient_that_is_added_row_by_row_is_counted(network):
+    values, aside = network(torch.randn(5, 3))[:, 0], torch.rand(5)
+    assert len(read((values**2 + aside).mean()).added) == 1
+    assert read((values**2).mean() + aside.mean()).added == []
+    assert read((values**2 + values).mean()).added == []
+    assert read(((values - aside) ** 2).mean()).added == []  # a target, not a term
+
+
 def test_a_ratio_to_itself_is_noted(network):
     log_prob = network(torch.randn(5, 3)).log_softmax(-1)[:, 0]
     assert read((log_prob - log_prob).exp().mean()).ratios_to_themselves == 1

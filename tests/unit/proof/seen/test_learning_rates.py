@@ -10,12 +10,18 @@ from learnproof.proof.watched.rates import LearningRateAlive
 STEPS = 1_000
 
 
-def finding(rate):
+def finding(rate, *schedulers: str):
     """`rate` is a function of the share of the run that is over."""
+    met = [SimpleNamespace(kind=kind, optimizer=0) for kind in schedulers]
     measured = sorted({*range(64), *np.linspace(0, STEPS - 1, 96).astype(int).tolist()})
     steps = [SimpleNamespace(optimizer=0, step=at, learning_rates=[float(rate(at / STEPS))]) for at in measured]
     return LearningRateAlive().look(
-        SimpleNamespace(steps=steps, optimizer_totals={0: SimpleNamespace(steps=STEPS)}, optimizers={})
+        SimpleNamespace(
+            steps=steps,
+            optimizer_totals={0: SimpleNamespace(steps=STEPS)},
+            optimizers={},
+            evidence=SimpleNamespace(of=lambda kind: met),
+        )
     )
 
 
@@ -33,6 +39,19 @@ def finding(rate):
 )
 def test_usual_schedules_pass(rate):
     assert finding(rate).status == "pass"
+
+
+def waves(x):
+    return 1e-4 + 5e-4 * (1 + np.cos(4 * np.pi * x))
+
+
+def test_a_cosine_that_goes_on_past_its_end_is_named_and_waves_that_are_meant_are_not():
+    found = finding(waves, "CosineAnnealingLR")
+    assert found.status == "fail"
+    assert "rose again" in found.summary
+    assert finding(waves, "CosineAnnealingWarmRestarts").status == "pass"
+    assert finding(waves).status == "pass"
+    assert finding(lambda x: 1e-4 + 5e-4 * (1 + np.cos(np.pi * x)), "CosineAnnealingLR").status == "pass"
 
 
 @pytest.mark.parametrize(

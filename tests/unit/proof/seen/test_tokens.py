@@ -1,5 +1,6 @@
 """Losses on a language model's tokens: scored where they were sampled, in the order of their rewards."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -182,6 +183,57 @@ def test_the_token_that_ends_a_sequence_must_be_trained(trained, status):
     assert found.status == status, found.summary
     if not trained:
         assert f"token {ending}" in found.summary
+
+
+@pytest.mark.parametrize("drawn", [True, False])
+def test_an_ending_that_is_the_padding_too_must_be_trained_where_it_was_drawn(drawn):
+    """Sequences end where the policy says so, with a token that is then repeated; or after as many tokens as the task has."""
+    view, ending = seen(), WORDS - 1
+    for update, loss in enumerate(view.training_losses):
+        rng = np.random.default_rng(100 + update)
+        whole = loss.arrays["c0.output"][:, PROMPT - 1 : -1].astype(np.float64)
+        p = np.exp(whole - np.logaddexp.reduce(whole, axis=2, keepdims=True))
+        action = loss.arrays["p0.action"].reshape(SEQUENCES, NEW)
+        gradient = loss.arrays["p0.gradient"].reshape(SEQUENCES, NEW)
+        for row in range(SEQUENCES):
+            action[row] = np.where(action[row] == ending, 0, action[row])
+            ends = np.flatnonzero(rng.random(NEW) < p[row, :, ending]) if drawn else np.array([3])
+            if len(ends):
+                action[row, ends[0] :], gradient[row, ends[0] :] = ending, 0
+        chosen = np.take_along_axis(np.log(p), action[..., None], axis=2)[..., 0]
+        loss.arrays["p0.value"] = chosen.reshape(-1).astype(np.float32)
+    found = TokensMasked().look(view)
+    assert found.status == ("fail" if drawn else "pass"), found.summary
+
+
+def across_questions(loss):
+    """Rewards less the mean of every GROUPS-th one, though answers to one question stand next to each other."""
+    table = loss.arrays["r0"].reshape(SAMPLES, GROUPS).astype(np.float64)
+    loss.arrays["k0"] = (table - table.mean(axis=0)).reshape(-1).astype(np.float32)
+    loss.arrays["p0.gradient"] = np.repeat(-loss.arrays["k0"], NEW)
+    return loss
+
+
+def test_rewards_compared_across_questions_are_named():
+    view = seen(tiled=False)
+    assert mixed_groups(view) == []
+    view.training_losses, view.notes = [across_questions(loss) for loss in view.training_losses], {}
+    assert len(mixed_groups(view)) == 12
+
+
+def test_a_divergence_without_gradient_is_named_where_a_reference_is_asked():
+    def view(added, followers):
+        made = seen()
+        made.followers = [SimpleNamespace(name=name) for name in followers]
+        for loss in made.training_losses:
+            loss.event = replace(loss.event, added_without_gradient=added)
+            loss.event.silent.append({"module": "reference", "shape": [SEQUENCES, PROMPT + NEW, WORDS]})
+        return made
+
+    check = ReferenceApart()
+    assert check.look(view(1, ["reference"])).status == "fail"
+    for harmless in (view(0, ["reference"]), view(1, [])):
+        assert check.lacks(harmless)
 
 
 def test_weights_of_other_sequences_are_named():
