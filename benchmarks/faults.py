@@ -1,6 +1,6 @@
 """Does the verdict see real faults, and leave healthy programs alone?
 
-    python benchmarks/faults.py [--part first|second|third|fourth] [--seeds 5] [--fault-seeds 1] [--only NAME] [--jobs 2]
+    python benchmarks/faults.py [--part first|second|third|fourth|fifth] [--seeds 5] [--fault-seeds 1] [--only NAME] [--jobs 2]
 
 Programs in benchmarks/faults/<part>/ train correctly by themselves; `--fault NAME` puts one real bug in, `--variant NAME` an
 oddity that is healthy. Each is watched as a stranger's script would be. A row is kept per run in
@@ -11,7 +11,7 @@ benchmarks/results/faults.jsonl, so that an interrupted benchmark goes on where 
     alarms    healthy programs that are called `broken`
     proven    healthy programs, trained as long as they ask for, that are called `proven`
 
-The second, the third and the fourth part were written by hands that had not read the checks; figures are printed apart.
+The parts after the first were written by hands that had not read the checks; figures are printed apart.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 from watched_rows import Rows, watch
 
 HERE = Path(__file__).parent
-PARTS = ("first", "second", "third", "fourth")
+PARTS = ("first", "second", "third", "fourth", "fifth")
 FAMILIES = {
     "losses_reach_weights": {"weights"},
     "weights_owned": {"weights"},
