@@ -122,7 +122,7 @@ def _acting_modules(seen: Seen) -> set[str]:
         for about in sample.event.modules:
             if int(about.get("calls", 0)) > 2:
                 acting[str(about.get("module")).rsplit("/", 1)[0]] += 1
-    return {name for name in acting if not any(word in name.lower() for word in FOLLOWS)}
+    return {name for name in acting if not _is_called_a_follower(name)}
 
 
 def _never_reached(seen: Seen, acting: set[str]) -> set[str]:
@@ -256,19 +256,25 @@ def _starved(seen: Seen, by_optimizer: dict[int, list[OptimizerStep]]) -> set[st
 
 
 def _valuing_modules(seen: Seen) -> set[str]:
-    """Networks, or parts of them, whose answers make targets: those that the asked target networks follow."""
+    """Networks, or parts of them, whose answers make targets: those that the asked target networks follow, and those that were asked for
+    one number for the states of a rollout."""
     asked = {
         str(about.get("module"))
         for loss in seen.training_losses
         if loss.regressions and loss.event.transitions_of is not None
         for about in loss.event.silent
     }
-    return {
+    values = Counter(name.rsplit("/", 1)[0] for rollout in seen.rollouts for name, _ in rollout.silent)
+    return {name for name, count in values.items() if count >= ENOUGH and not _is_called_a_follower(name)} | {
         follower.met.leader + name[len(follower.name) :]
         for follower in seen.followers
         for name in asked
         if name == follower.name or name.startswith(follower.name + ".")
     }
+
+
+def _is_called_a_follower(name: str) -> bool:
+    return any(word in name.lower() for word in FOLLOWS)
 
 
 class OptimizersStep(SeenCheck):
