@@ -43,6 +43,9 @@ class Rollout:
     """[K] indices t * N + n of the steps whose episode was cut by a time limit."""
     final_observation: Array
     """[K, D]: what would have been seen next there."""
+    importance: Array | None = None
+    """[T, N]: where another policy acted, how much likelier the learning one takes each action, truncated; else None. `log_prob`
+    is then the learning policy's own."""
 
 
 @dataclass

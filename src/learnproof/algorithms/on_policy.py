@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +40,18 @@ class Experience:
     value: Tensor
     advantage: Tensor
     target: Tensor
+    weight: Tensor | None = None
+    """Truncated importance weights, where another policy acted."""
 
     def take(self, index: Tensor) -> Experience:
-        return Experience(*(getattr(self, name).index_select(0, index) for name in self.__dataclass_fields__))
+        return self._of_each(lambda column: column.index_select(0, index))
 
     def stretch(self, start: int, stop: int) -> Experience:
-        return Experience(*(getattr(self, name)[start:stop] for name in self.__dataclass_fields__))
+        return self._of_each(lambda column: column[start:stop])
+
+    def _of_each(self, part: Callable[[Tensor], Tensor]) -> Experience:
+        columns: list[Any] = [getattr(self, name) for name in self.__dataclass_fields__]
+        return Experience(*(column if column is None else part(column) for column in columns))
 
     @property
     def asked(self) -> Asked:
@@ -112,7 +118,8 @@ class OnPolicyLearner(ABC):
         self.learning_rate = learning_rate
         value, last_value, final_value = self._values(rollout)
         advantage = self.advantages(rollout, value, last_value, final_value)
-        target = advantage + value
+        passed_on = advantage if rollout.importance is None else rollout.importance * advantage
+        target = (passed_on + value).astype(np.float32)
         experience = self._experience(rollout, value, advantage, target)
         before = self.stepper.weights()
 
@@ -134,7 +141,7 @@ class OnPolicyLearner(ABC):
             weight_step=sum(module.weight_step for module in modules.values()),
             modules=modules,
             inspected=inspected,
-            rollout=_rollout_roles(rollout, value, last_value, final_value, advantage)
+            rollout=_rollout_roles(rollout, value, last_value, final_value, advantage, target)
             if inspect.gradient_steps
             else None,
             iteration=self._look_again(rollout, value, inspect.rows),
@@ -150,6 +157,7 @@ class OnPolicyLearner(ABC):
             final_value,
             self.settings.gamma,
             self.settings.gae_lambda,
+            rollout.importance,
         ).astype(np.float32)
 
     def gradient_step(self, batch: Experience) -> Step:
@@ -158,6 +166,8 @@ class OnPolicyLearner(ABC):
         log_prob, entropy = self.network.head.log_prob_and_entropy(outputs.params, batch.action)
         said = Said(log_prob.detach(), entropy.detach(), outputs.value)
         wanted = self.derivative(said, batch)
+        if batch.weight is not None:
+            wanted = wanted._replace(log_prob=wanted.log_prob * batch.weight)
         self.network.backward(outputs, log_prob, entropy, *wanted)
         norm = self.optimizer_step()
         self.optimizer_steps += 1
@@ -194,7 +204,8 @@ class OnPolicyLearner(ABC):
             old_log_prob=self._tensor(rollout.log_prob.ravel()[rows]),
             value=self._tensor(value.ravel()[rows]),
             advantage=self._tensor(advantage.ravel()[rows]),
-            target=self._tensor(target.ravel()[rows].astype(np.float32)),
+            target=self._tensor(target.ravel()[rows]),
+            weight=None if rollout.importance is None else self._tensor(rollout.importance.ravel()[rows]),
         )
 
     def _epochs(self, experience: Experience, inspect: Inspect) -> tuple[list[Epoch], list[InspectedStep]]:
@@ -321,9 +332,10 @@ def _normalised(advantage: Tensor, size: int) -> Tensor:
 
 
 def _rollout_roles(
-    rollout: Rollout, value: Array, last_value: Array, final_value: Array, advantage: Array
+    rollout: Rollout, value: Array, last_value: Array, final_value: Array, advantage: Array, target: Array
 ) -> dict[str, Array]:
-    return {
+    corrected = {} if rollout.importance is None else {"importance": rollout.importance}
+    return corrected | {
         "reward": rollout.reward,
         "reward_scale": np.array(rollout.reward_scale),
         "terminated": rollout.terminated,
@@ -334,5 +346,5 @@ def _rollout_roles(
         "final_value": final_value,
         "old_log_prob": rollout.log_prob,
         "advantage": advantage,
-        "target": advantage + value,
+        "target": target,
     }

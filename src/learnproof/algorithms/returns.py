@@ -29,16 +29,21 @@ def gae(
     final_value: Array,
     gamma: float,
     lam: float,
+    importance: Array | None = None,
 ) -> Array:
     """Generalised advantage estimation: A_t = sum over k of (gamma lam)^k delta_{t+k}, within the episode.
 
     delta_t = r_t + gamma V(s_{t+1}) - V(s_t). lam = 0 is the one-step TD error, lam = 1 the discounted return minus V.
-    Computed in float64; all arrays [T, N] but last_value [N].
+    `importance`, where another policy acted, is what each action's truncated importance weight lets pass to the steps before
+    it, as in V-trace: A_t = delta_t + gamma lam importance_{t+1} A_{t+1}. Computed in float64; all arrays [T, N] but last_value [N].
     """
-    _check_shapes(reward, value, last_value, terminated, truncated, final_value)
+    others = () if importance is None else (importance,)
+    _check_shapes(reward, value, last_value, terminated, truncated, final_value, *others)
     following = next_values(value, last_value, terminated, truncated, final_value)
     delta = reward.astype(np.float64) + gamma * following - value
     decay = np.where(terminated | truncated, 0.0, gamma * lam)
+    if importance is not None:
+        decay[:-1] *= importance[1:]
     advantage = np.empty_like(delta)
     carried = np.zeros(delta.shape[1])
     for t in range(len(delta) - 1, -1, -1):

@@ -94,7 +94,7 @@ def compare_rollout(rollout: Rollout, gamma: float, gae_lambda: float) -> Rollou
             fitting.add(name)
         if np.max(np.abs(advantage - expected)[mask], initial=0.0) > 10 * tolerance:
             visible.add(name)
-    target = compare(rollout.target[mask], (expected + rollout.value)[mask], 2 * tolerance)
+    target = compare(rollout.target[mask], (rollout.importance * expected + rollout.value)[mask], 2 * tolerance)
     if target != "equal":
         # The plain return (lambda = 1) is a usual target for the critic beside any lambda for the actor.
         returns = recomputed_advantages(rollout, gamma, 1.0) + rollout.value

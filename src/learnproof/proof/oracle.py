@@ -2,6 +2,7 @@
 
     delta[t]     = reward[t] + gamma * next_value[t] - value[t]
     advantage[t] = delta[t] + gamma * lambda * advantage[t + 1]      (the second term only if no episode ended at t)
+                   (and times the importance of action t + 1, where another policy acted)
     next_value   = 0 where the episode terminated, the value of the true last observation where a time limit cut it,
                    else value[t + 1], and last_value at the end of the rollout
 
@@ -46,13 +47,15 @@ class Rollout:
     """False for the empty step that next-step autoreset inserts: it belongs to no episode."""
     advantage: Array
     target: Array
+    importance: Array
+    """Of each action, truncated, where another policy acted; else 1."""
 
     @classmethod
     def of(cls, sample: Sample) -> Rollout:
         shape = sample["reward"].shape
         scale = np.asarray(sample.arrays.get("reward_scale", 1.0), dtype=np.float64).reshape(-1)
         valid = sample.arrays.get("valid", np.ones(shape, dtype=bool))
-        for role in (*ROLLOUT_ROLES, "valid"):
+        for role in (*ROLLOUT_ROLES, "valid", *(["importance"] if "importance" in sample else [])):
             found = np.shape(valid if role == "valid" else sample[role])
             expected = shape[1:] if role == "last_value" else shape
             if len(shape) != 2 or found != expected:
@@ -76,6 +79,7 @@ class Rollout:
             valid=np.asarray(valid, dtype=bool),
             advantage=exact("advantage"),
             target=exact("target"),
+            importance=exact("importance") if "importance" in sample else np.ones(shape),
         )
 
     @property
@@ -106,7 +110,8 @@ class Rollout:
 def accumulate(rollout: Rollout, gamma: float, gae_lambda: float, next_value: Array, goes_on: Array) -> Array:
     """The recursion, backwards over time. `next_value` and `goes_on` may carry leading axes: [..., T, N]."""
     delta = rollout.reward + gamma * next_value - rollout.value
-    decay = gamma * gae_lambda * goes_on
+    passed_on = np.concatenate([rollout.importance[1:], np.ones_like(rollout.importance[:1])])
+    decay = gamma * gae_lambda * goes_on * passed_on
     advantage = np.zeros_like(delta)
     following = np.zeros_like(delta[..., 0, :])
     for t in range(delta.shape[-2] - 1, -1, -1):
@@ -232,7 +237,7 @@ def oracles(evidence: Evidence) -> dict[int, Oracle]:
             continue
         rollout = Rollout.of(sample)
         advantage = recomputed_advantages(rollout, float(constants["gamma"]), float(constants["gae_lambda"]))
-        target = advantage + rollout.value
+        target = rollout.importance * advantage + rollout.value
         found[rollout.update] = Oracle(advantage.ravel(), target.ravel(), rollout.valid.ravel())
     return found
 
