@@ -44,8 +44,10 @@ class Rollout:
     final_observation: Array
     """[K, D]: what would have been seen next there."""
     importance: Array | None = None
-    """[T, N]: where another policy acted, how much likelier the learning one takes each action, truncated; else None. `log_prob`
-    is then the learning policy's own."""
+    """[T, N]: where another policy acted, min(1, pi / mu) of each action (returns.py); else None. `log_prob` is then what the
+    learning policy gives the action before its update."""
+    behaviour_log_prob: Array | None = None
+    """[T, N]: what the policy that acted gave it, where that was another one."""
 
 
 @dataclass

@@ -22,7 +22,7 @@ from ..policies.actor import NetworkActor
 from ..policies.networks import ActorCritic
 from ..seeding import generator, generator_state, restore_generator
 from .learner import Array, Inspect, InspectedStep, Rollout, UpdateReport
-from .returns import explained_variance, gae
+from .returns import explained_variance, gae, value_targets
 from .stepping import Stepper
 from .surrogate import Asked, Figures, Said
 
@@ -41,7 +41,7 @@ class Experience:
     advantage: Tensor
     target: Tensor
     weight: Tensor | None = None
-    """Truncated importance weights, where another policy acted."""
+    """How much each row's action counts: its importance, where another policy acted."""
 
     def take(self, index: Tensor) -> Experience:
         return self._of_each(lambda column: column.index_select(0, index))
@@ -50,12 +50,13 @@ class Experience:
         return self._of_each(lambda column: column[start:stop])
 
     def _of_each(self, part: Callable[[Tensor], Tensor]) -> Experience:
-        columns: list[Any] = [getattr(self, name) for name in self.__dataclass_fields__]
-        return Experience(*(column if column is None else part(column) for column in columns))
+        columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        changed: dict[str, Any] = {name: None if c is None else part(c) for name, c in columns.items()}
+        return Experience(**changed)
 
     @property
     def asked(self) -> Asked:
-        return Asked(self.old_log_prob, self.advantage, self.value, self.target)
+        return Asked(self.old_log_prob, self.advantage, self.value, self.target, self.weight)
 
     def __len__(self) -> int:
         return len(self.row)
@@ -118,8 +119,7 @@ class OnPolicyLearner(ABC):
         self.learning_rate = learning_rate
         value, last_value, final_value = self._values(rollout)
         advantage = self.advantages(rollout, value, last_value, final_value)
-        passed_on = advantage if rollout.importance is None else rollout.importance * advantage
-        target = (passed_on + value).astype(np.float32)
+        target = value_targets(advantage, value, rollout.importance).astype(np.float32)
         experience = self._experience(rollout, value, advantage, target)
         before = self.stepper.weights()
 
@@ -166,8 +166,6 @@ class OnPolicyLearner(ABC):
         log_prob, entropy = self.network.head.log_prob_and_entropy(outputs.params, batch.action)
         said = Said(log_prob.detach(), entropy.detach(), outputs.value)
         wanted = self.derivative(said, batch)
-        if batch.weight is not None:
-            wanted = wanted._replace(log_prob=wanted.log_prob * batch.weight)
         self.network.backward(outputs, log_prob, entropy, *wanted)
         norm = self.optimizer_step()
         self.optimizer_steps += 1
@@ -205,7 +203,9 @@ class OnPolicyLearner(ABC):
             value=self._tensor(value.ravel()[rows]),
             advantage=self._tensor(advantage.ravel()[rows]),
             target=self._tensor(target.ravel()[rows]),
-            weight=None if rollout.importance is None else self._tensor(rollout.importance.ravel()[rows]),
+            weight=None
+            if rollout.importance is None
+            else self._tensor(rollout.importance.ravel()[rows].astype(np.float32)),
         )
 
     def _epochs(self, experience: Experience, inspect: Inspect) -> tuple[list[Epoch], list[InspectedStep]]:
@@ -254,6 +254,8 @@ class OnPolicyLearner(ABC):
             "value_before": step.said.value,
             "value_after": value_after,
         }
+        if batch.weight is not None:
+            arrays["weight"] = batch.weight
         return step, InspectedStep(
             optimizer_step=number,
             epoch=epoch,
@@ -334,8 +336,9 @@ def _normalised(advantage: Tensor, size: int) -> Tensor:
 def _rollout_roles(
     rollout: Rollout, value: Array, last_value: Array, final_value: Array, advantage: Array, target: Array
 ) -> dict[str, Array]:
-    corrected = {} if rollout.importance is None else {"importance": rollout.importance}
-    return corrected | {
+    behaviour = rollout.behaviour_log_prob
+    others = {} if behaviour is None else {"behaviour_log_prob": behaviour}
+    return others | {
         "reward": rollout.reward,
         "reward_scale": np.array(rollout.reward_scale),
         "terminated": rollout.terminated,

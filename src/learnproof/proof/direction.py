@@ -264,6 +264,7 @@ class PolicyDirection(DirectionCheck):
         before, after, old = (column(sample, role)[rows] for role in (before_role, "log_prob_after", "old_log_prob"))
         change = after - before
         advantage = advantage[rows]
+        importance = _importance(sample, oracle, rows)
         if not np.all(np.isfinite(change)) or not np.all(np.isfinite(advantage)) or advantage.size < 2:
             return None
         moved = bool(np.any(change != 0))
@@ -274,7 +275,7 @@ class PolicyDirection(DirectionCheck):
             agreement=cosine(advantage - advantage.mean(), change - change.mean()),
             senses=(
                 cosine(advantage - advantage.mean(), change - change.mean()),
-                cosine(_pull(advantage, before, old, whole, constants), change),
+                cosine(importance * _pull(advantage, before, old, whole, constants), change),
             ),
             moved=moved,
             could_move=float(advantage.std()) > 0 and bool(np.any(np.abs(before) > 1e-6)),
@@ -358,6 +359,14 @@ def _by_row(sample: Sample, oracle: Oracle | None, role: str) -> tuple[Array | N
         recorded = column(sample, role)
         return recorded, np.ones(recorded.shape, dtype=bool)
     return None, np.zeros(0, dtype=bool)
+
+
+def _importance(sample: Sample, oracle: Oracle | None, used: Array) -> Array:
+    """How much each sample's action counts in the loss: 1, unless another policy acted."""
+    if oracle is None or oracle.importance is None:
+        return np.ones(int(used.sum()))
+    weights: Array = oracle.importance[oracle.rows(sample)][used]
+    return weights
 
 
 def cosine(a: Array, b: Array) -> float:

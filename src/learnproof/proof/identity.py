@@ -3,7 +3,7 @@
 The first gradient step of an iteration sees the policy that collected the rollout, so the log-probability stored with
 an action and the one recomputed for it must be the same number, but for float32 rounding. If they are not, the ratio
 that PPO clips compares two things that are not the same policy: stale weights, another distribution, actions changed after
-their log-prob was taken, dropout, rows mixed up.
+their log-prob was taken, dropout, rows mixed up. Rollouts of another policy are left out: their difference is the importance.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RatioIsOne(Check):
         differences: dict[int, float] = {}
         for sample in evidence.samples("gradient_step"):
             first = sample.event.epoch == 0 and sample.event.minibatch == 0
-            if first and "old_log_prob" in sample and "log_prob_before" in sample:
+            if first and "weight" not in sample and "old_log_prob" in sample and "log_prob_before" in sample:
                 difference = log_prob_difference(sample)
                 if np.isfinite(difference):
                     differences[sample.event.update] = difference
