@@ -99,6 +99,27 @@ class Episode(Event):
     """Which environment, where a script has several (EnvironmentSeen.index); `env` is the copy in it."""
     update: int | None = None
     """Optimizer steps before its end, where a watcher counted them."""
+    own: bool | None = None
+    """Of an episode that was given: whether the learning policy, or one near it, acted; None where nobody can tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodesGiven(Event):
+    """Finished episodes that somebody else collected, handed over for one update."""
+
+    event: ClassVar[str] = "episodes_given"
+    update: int
+    """Index of the Update that they are for."""
+    step: int
+    """Transitions given so far, these included."""
+    episodes: int
+    transitions: int
+    batch_size: int
+    epochs: int
+    corrected: bool
+    """Whether they are learnt from with importance weights."""
+    importance: dict[str, float] = field(default_factory=dict)
+    """What the ratios pi / mu of their actions were like; empty where log-probabilities were not given."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,8 @@ class DirectionCheck(Check):
         motions = []
         for kind in ("gradient_step", "iteration"):
             for sample in evidence.samples(kind):
-                motion = self.motion(sample, known.get(sample.event.update), evidence.run.constants)
+                look = partial(self.motion, sample, known.get(sample.event.update), evidence.run.constants)
+                motion = sample.once(f"motion for {self.name}", look)
                 if motion is not None:
                     motions.append(motion)
         motions = [m for m in motions if m.recomputed] or motions
@@ -241,7 +243,10 @@ class PolicyDirection(DirectionCheck):
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
         """Where the loss's own derivative is known, a reversed sign needs no statistics."""
         known = oracles(evidence)
-        told = (_pulled(sample, known.get(sample.event.update)) for sample in evidence.samples("gradient_step"))
+        told = (
+            sample.once("pulled", partial(_pulled, sample, known.get(sample.event.update)))
+            for sample in evidence.samples("gradient_step")
+        )
         pulls = [pull for pull in told if pull is not None]
         if len(pulls) < MIN_STEPS or max(pulls) > REVERSED_BELOW:
             return super().judge(evidence, alpha)

@@ -8,6 +8,7 @@ their log-prob was taken, dropout, rows mixed up. Rollouts of another policy are
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class RatioIsOne(Check):
         for sample in evidence.samples("gradient_step"):
             first = sample.event.epoch == 0 and sample.event.minibatch == 0
             if first and "weight" not in sample and "old_log_prob" in sample and "log_prob_before" in sample:
-                difference = log_prob_difference(sample)
+                difference = sample.once("log-probabilities apart", partial(log_prob_difference, sample))
                 if np.isfinite(difference):
                     differences[sample.event.update] = difference
         equal = [u for u, d in differences.items() if d <= EQUAL]

@@ -17,6 +17,7 @@ over time computes all of them. [T, N] = steps x environments.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -272,15 +273,18 @@ def oracles(evidence: Evidence) -> dict[int, Oracle]:
     constants = evidence.run.constants
     if "gamma" not in constants or "gae_lambda" not in constants:
         return {}
-    found: dict[int, Oracle] = {}
-    for sample in evidence.samples("rollout"):
-        if not set(ROLLOUT_ROLES) <= set(sample.arrays):
-            continue
-        rollout = Rollout.of(sample)
-        advantage = recomputed_advantages(rollout, float(constants["gamma"]), float(constants["gae_lambda"]))
-        target = rollout.value + rollout.importance * advantage
-        found[rollout.update] = Oracle.of(rollout, advantage, target)
-    return found
+    gamma, gae_lambda = float(constants["gamma"]), float(constants["gae_lambda"])
+    return {
+        sample.event.update: sample.once("oracle", partial(_oracle, sample, gamma, gae_lambda))
+        for sample in evidence.samples("rollout")
+        if set(ROLLOUT_ROLES) <= set(sample.arrays)
+    }
+
+
+def _oracle(sample: Sample, gamma: float, gae_lambda: float) -> Oracle:
+    rollout = Rollout.of(sample)
+    advantage = recomputed_advantages(rollout, gamma, gae_lambda)
+    return Oracle.of(rollout, advantage, rollout.value + rollout.importance * advantage)
 
 
 def column(sample: Sample, role: str) -> Array:

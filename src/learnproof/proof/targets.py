@@ -11,11 +11,13 @@ What is compared is exact but for float32 rounding, so this check accuses withou
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from ..evidence import Evidence
+from ..evidence.reader import Sample
 from .check import Check, Finding, Needs
 from .comparison import RolloutComparison, StepComparison, compare_rollout, compare_step
 from .oracle import IMPORTANCE_FAULTS, ROLLOUT_ROLES, FittedTrace, Rollout, fit_trace
@@ -102,12 +104,12 @@ class AdvantagesRecomputed(Check):
         rollouts: list[RolloutComparison] = []
         misfits: list[Rollout] = []
         for sample in evidence.samples("rollout"):
-            rollout = Rollout.of(sample)
-            if not rollout.finite():
+            compared = sample.once("rollout compared", partial(_compared, sample, gamma, gae_lambda))
+            if compared is None:
                 continue
-            rollouts.append(compare_rollout(rollout, gamma, gae_lambda))
-            if not rollouts[-1].right and len(misfits) < ROLLOUTS_KEPT_FOR_FIT:
-                misfits.append(rollout)
+            rollouts.append(compared)
+            if not compared.right and len(misfits) < ROLLOUTS_KEPT_FOR_FIT:
+                misfits.append(Rollout.of(sample))
         steps = self._compare_steps(evidence, rollouts)
         figures = self._figures(rollouts, steps, gamma, gae_lambda)
         if len(rollouts) < MIN_ROLLOUTS or not steps:
@@ -141,7 +143,8 @@ class AdvantagesRecomputed(Check):
         for sample in evidence.samples("gradient_step"):
             rollout = by_update.get(sample.event.update)
             if rollout is not None and "row" in sample and "advantage" in sample:
-                found.append(compare_step(sample, rollout.oracle, rollout.tolerance, normalised))
+                compare = partial(compare_step, sample, rollout.oracle, rollout.tolerance, normalised)
+                found.append(sample.once("step compared", compare))
         return [step for step in found if step is not None]
 
     def _figures(
@@ -287,6 +290,12 @@ class AdvantagesRecomputed(Check):
             cause="The weights were left out of the loss, computed from other log-probabilities, or belong to other rows.",
             advice="Weigh each row of the policy's loss by min(1, pi / mu), with pi as it was before the update.",
         )
+
+
+def _compared(sample: Sample, gamma: float, gae_lambda: float) -> RolloutComparison | None:
+    """None where its numbers are not finite."""
+    rollout = Rollout.of(sample)
+    return compare_rollout(rollout, gamma, gae_lambda) if rollout.finite() else None
 
 
 def _sentence(text: str) -> str:

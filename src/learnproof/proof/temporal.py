@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,11 @@ class TargetsRecomputed(Check):
     min_samples = MIN_STEPS
 
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
-        batches = [recomputed(sample, evidence.run.constants) for sample in evidence.samples("gradient_step")]
+        constants = evidence.run.constants
+        batches = [
+            sample.once("recomputed", partial(recomputed, sample, constants))
+            for sample in evidence.samples("gradient_step")
+        ]
         batches = [batch for batch in batches if np.isfinite(batch.target).all() and np.isfinite(batch.right).all()]
         wrong = [batch for batch in batches if not batch.fits(batch.right)]
         ends = sum(int(batch.wrong["terminal states bootstrapped"].size) for batch in batches)
