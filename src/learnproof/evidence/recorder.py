@@ -68,7 +68,8 @@ class Recorder:
     def write_sample(self, event: Inspection, arrays: Mapping[str, Array]) -> None:
         """Keep a batch and the event that points to it. The file comes first: an event never points at nothing."""
         name = f"{event.kind}-{event.update:06d}-{event.optimizer_step:09d}.safetensors"
-        body = save({role: np.ascontiguousarray(a) for role, a in arrays.items()})
+        batch = {role: np.ascontiguousarray(a) for role, a in arrays.items()}
+        body = save(batch)
         kept = digest = None
         if self.keep_samples and self.sample_bytes + len(body) <= self.max_bytes:
             with explaining_a_full_disk(self.samples / name, lambda: len(body)):
@@ -76,7 +77,7 @@ class Recorder:
             self.sample_bytes += len(body)
             kept, digest = name, hashlib.sha256(body).hexdigest()
         pointer = dataclasses.replace(event, file=kept, sha256=digest, roles=sorted(arrays))
-        self.write(pointer, arrays if kept else None)
+        self.write(pointer, batch if kept else None)
 
     def flush(self) -> None:
         """Let a live reader see what is written."""

@@ -12,6 +12,7 @@ from ..evidence import Evidence
 from .check import Finding
 from .rise import MIN_EPISODES, QUESTION, judge_rise, without_first_ones
 
+PLAYABLE = "engine.verify_learning() plays the policies in the environment that was given for it, and compares them."
 PLAY = (
     "Give the engine an environment to play (evaluation_env), or scores of your own: play engine.initial_policy, engine.policy and "
     "random actions on the same seeds, and hand them to verify_learning(scores=PairedScores(...))."
@@ -29,8 +30,10 @@ def judge_given_episodes(evidence: Evidence, error_rate: float) -> Finding:
         "from": "returns of the episodes given",
     }
 
+    unplayable = any(event.what == "evaluation" for event in evidence.not_seen)
+
     def undecided(summary: str) -> Finding:
-        return Finding("performance", "undecided", QUESTION, summary, figures, advice=PLAY)
+        return Finding("performance", "undecided", QUESTION, summary, figures, advice=PLAY if unplayable else PLAYABLE)
 
     if evidence.run.algorithm == "dqn":
         return undecided(
