@@ -59,7 +59,7 @@ def test_ppo_learns_from_episodes_of_an_older_policy(tmp_path, seed):
         assert verdict.performance.trained > 0.9
 
 
-@SEEDS
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))])
 def test_ppo_learns_from_a_coins_episodes_and_their_returns_prove_nothing(tmp_path, seed):
     with engine_for(Corridor, tmp_path / "e", seed, **{"ppo.learning_rate": 1e-3}) as engine:
         coin = np.random.default_rng(seed)

@@ -58,6 +58,8 @@ class EngineSettings(Section):
     """What schedules of learning rate and exploration are stretched over; more may come, they then stay at their end."""
     name: str = Field("episodes", min_length=1, max_length=200)
     """What the episodes are of, for reports."""
+    evaluation_env: str = ""
+    """Gymnasium id of an environment in which verify_learning plays the policies; empty = none, or one that is given as an object."""
     metric: str = Field("return", min_length=1)
     """What performance means: "return", or a name in the episodes' metrics; higher is better."""
     seed: int = Field(0, ge=0, lt=2**63)

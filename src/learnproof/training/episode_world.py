@@ -37,7 +37,7 @@ class EpisodeWorld:
         evaluation_env: str | AnyVectorEnv | None,
     ) -> EpisodeWorld:
         """The spaces are those given, else the environment's own, else what state_dim and action_dim say."""
-        source = _source(evaluation_env)
+        source = _source((settings.evaluation_env or None) if evaluation_env is None else evaluation_env)
         if source is not None:
             with borrowed(source) as env:
                 own = env.single_observation_space, env.single_action_space

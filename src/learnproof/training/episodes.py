@@ -69,7 +69,8 @@ class TrainingEngine:
         learner_type: LearnerType | None = None,
         **changes: Any,
     ) -> None:
-        s = (settings or EngineSettings()).replace(changes)
+        named = {"evaluation_env": evaluation_env} if isinstance(evaluation_env, str) else {}
+        s = (settings or EngineSettings()).replace({**changes, **named})
         check_waivers(s.proof.waive)
         self._assemble(s, EpisodeWorld.of(s, observation_space, action_space, evaluation_env), learner_type)
         path = fresh_path(Path("runs"), s.name, s.algorithm, f"seed{s.seed}") if out is None else Path(out)
@@ -92,7 +93,7 @@ class TrainingEngine:
     ) -> TrainingEngine:
         """Go on from the newest checkpoint of an engine's folder, or from the one at `step`; what came after it is dropped.
 
-        Spaces that were given when it was made are given again.
+        Spaces and an evaluation_env that were given as objects when it was made are given again.
         """
         folder = RunFolder.open(Path(path))
         settings = read_engine_settings(folder)

@@ -324,6 +324,9 @@ class TestVerifying:
         options = {**SMALL, "proof.episodes": 10}
         with TrainingEngine(evaluation_env="CartPole-v1", out=tmp_path / "e", **options) as engine:
             assert engine.verify_learning_now().performance.random > 10
+            engine.save()
+        with TrainingEngine.load(tmp_path / "e") as engine:
+            assert engine.verify_learning_now().performance.episodes == 10
 
     def test_a_report_is_drawn_on_request(self, engine):
         engine.train_step_now(collect(Corridor(4), engine.act_many, 8))
