@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -11,6 +12,7 @@ from .phrasing import printable
 from .progress import Display, Kind
 from .terminal import open_console
 
+NUMBERS = re.compile(r"[-+]?[0-9][0-9.,e+-]*")
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
@@ -19,6 +21,7 @@ class LoggedDisplay(Display):
         super().__init__(1, name, open_console(), time.monotonic)
         self.logger = logging.getLogger(name)
         self._warnings: list[str] = []
+        self._warned_of: set[str] = set()
 
     def say(self, text: str, kind: Kind = "info") -> None:
         self.logger.log(LEVELS[kind], "%s", printable(text))
@@ -26,8 +29,15 @@ class LoggedDisplay(Display):
             self._warnings.append(text)
 
     def warn(self, sentences: Sequence[str]) -> None:
-        for sentence in sentences:
-            self.say(sentence, "warning")
+        """Logged as a warning where the time before did not warn of the same with other numbers; handed on in any case."""
+        kinds = {NUMBERS.sub("#", sentence): sentence for sentence in sentences}
+        for kind, sentence in kinds.items():
+            if kind in self._warned_of:
+                self.logger.debug("%s", printable(sentence))
+                self._warnings.append(sentence)
+            else:
+                self.say(sentence, "warning")
+        self._warned_of = set(kinds)
 
     def take_warnings(self) -> list[str]:
         """What was warned of since they were last taken."""

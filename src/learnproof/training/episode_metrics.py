@@ -103,7 +103,8 @@ def not_learning(verdict: Verdict) -> list[str]:
     performance = next((f for f in verdict.findings if f.check == "performance"), None)
     if performance is None or performance.status != "undecided" or "first" not in performance.figures:
         return []
-    if performance.figures["episodes_of_the_policy_itself"] < FLAT_AFTER:
+    own = performance.figures["episodes_of_the_policy_itself"]
+    if own < max(FLAT_AFTER, performance.figures["episodes"] / 2):
         return []
     return [f"It is not shown to be learning: {performance.summary} {performance.advice}"]
 

@@ -184,7 +184,8 @@ class TrainingEngine:
             recorder.flush()
             digests = {"evidence.jsonl": recorder.digest}
             verdict = conclude(self.folder, self._shared, self.journal.evidence, scores, digests, report=report)
-            self._display.warn(not_learning(verdict))
+            for sentence in not_learning(verdict):
+                self._display.say(sentence, "warning")
             self._display.take_warnings()
             return verdict
 
