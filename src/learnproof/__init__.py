@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from .config import EngineSettings as EngineSettings
     from .config import Settings as Settings
     from .config import load_settings as load_settings
     from .errors import LearnproofError as LearnproofError
     from .evidence import Evidence as Evidence
+    from .proof.performance import PairedScores as PairedScores
     from .proof.verdict import Verdict as Verdict
     from .supervising import callbacks as callbacks
     from .supervising.joining import watch as watch
@@ -28,13 +30,21 @@ if TYPE_CHECKING:
     from .training.api import resume as resume
     from .training.api import train as train
     from .training.api import verify as verify
+    from .training.episode_metrics import TrainingMetrics as TrainingMetrics
+    from .training.episode_results import EpisodeResult as EpisodeResult
+    from .training.episodes import TrainingEngine as TrainingEngine
     from .training.gradient_flow import gradient_flow as gradient_flow
 
 _HOMES = {
+    "EngineSettings": "config",
+    "EpisodeResult": "training.episode_results",
     "Evidence": "evidence",
     "LearnproofError": "errors",
+    "PairedScores": "proof.performance",
     "RunResult": "training.api",
     "Settings": "config",
+    "TrainingEngine": "training.episodes",
+    "TrainingMetrics": "training.episode_metrics",
     "Verdict": "proof.verdict",
     "evaluate": "training.api",
     "gradient_flow": "training.gradient_flow",

@@ -7,6 +7,7 @@
     │   ├── UnsupportedSpace      an observation or action space that no network here can take
     │   └── MissingExtra          an optional dependency is not installed
     ├── EnvironmentFault          the environment broke its contract (NaN, shape, dtype, raised)
+    ├── EpisodeRefused            a finished episode that somebody else collected does not fit (shape, NaN, log-probabilities)
     ├── TrainingFault             an update would have spoilt the weights (a loss or gradient that is not finite)
     ├── RunFolderError            a run folder is missing, foreign, half-written or in use
     ├── CheckpointError           a checkpoint cannot be used
@@ -58,6 +59,16 @@ class MissingExtra(UsageError):
 
 class EnvironmentFault(LearnproofError):
     pass
+
+
+class EpisodeRefused(LearnproofError):
+    """`index` (in the call) and `id` (as the collector named it) say which one."""
+
+    def __init__(self, index: int, id: str, reason: str) -> None:
+        self.index = index
+        self.id = id
+        named = f" (id {id!r})" if id else ""
+        super().__init__(f"Episode {index}{named} was refused: {reason} Nothing of this call was trained on or kept.")
 
 
 class TrainingFault(LearnproofError):

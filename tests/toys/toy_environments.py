@@ -175,3 +175,41 @@ class Corridor(gym.vector.VectorEnv):
 
     def restore(self, arrays):
         self.at, self.age = arrays["at"].copy(), arrays["age"].copy()
+
+
+class Beam(gym.vector.VectorEnv):
+    """N carts on a beam, a continuous push each; a step costs the square of the distance from the middle. Twelve steps, cut by time."""
+
+    def __init__(self, num_envs):
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+        self.single_observation_space = gym.spaces.Box(-4, 4, (2,), np.float32)
+        self.single_action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, num_envs)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, num_envs)
+        self.random = np.random.default_rng(0)
+        self.at, self.age = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int) else seed
+            self.at = np.array([np.random.default_rng(s).uniform(-1, 1) for s in seeds])
+            self.random = np.random.default_rng(seeds[0])
+        else:
+            self.at = self.random.uniform(-1, 1, self.num_envs)
+        self.age[:] = 0
+        return self.seen(), {}
+
+    def seen(self):
+        return np.stack([self.at, self.age / 12], axis=1).astype(np.float32)
+
+    def step(self, action):
+        self.at = np.clip(self.at + 0.4 * action[:, 0], -2, 2)
+        self.age += 1
+        reward = -(self.at**2)
+        truncated = self.age >= 12
+        infos = {}
+        if truncated.any():
+            infos = {"final_obs": self.seen(), "_final_obs": truncated, "final_info": {}}
+            self.at[truncated], self.age[truncated] = self.random.uniform(-1, 1, truncated.sum()), 0
+        return self.seen(), reward, np.zeros(self.num_envs, bool), truncated, infos

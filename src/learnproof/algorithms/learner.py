@@ -43,6 +43,11 @@ class Rollout:
     """[K] indices t * N + n of the steps whose episode was cut by a time limit."""
     final_observation: Array
     """[K, D]: what would have been seen next there."""
+    importance: Array | None = None
+    """[T, N]: where another policy acted, min(1, pi / mu) of each action (returns.py); else None. `log_prob` is then what the
+    learning policy gives the action before its update."""
+    behaviour_log_prob: Array | None = None
+    """[T, N]: what the policy that acted gave it, where that was another one."""
 
 
 @dataclass

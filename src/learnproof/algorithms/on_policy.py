@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..policies.actor import NetworkActor
 from ..policies.networks import ActorCritic
 from ..seeding import generator, generator_state, restore_generator
 from .learner import Array, Inspect, InspectedStep, Rollout, UpdateReport
-from .returns import explained_variance, gae
+from .returns import explained_variance, gae, value_targets
 from .stepping import Stepper
 from .surrogate import Asked, Figures, Said
 
@@ -40,16 +40,23 @@ class Experience:
     value: Tensor
     advantage: Tensor
     target: Tensor
+    weight: Tensor | None = None
+    """How much each row's action counts: its importance, where another policy acted."""
 
     def take(self, index: Tensor) -> Experience:
-        return Experience(*(getattr(self, name).index_select(0, index) for name in self.__dataclass_fields__))
+        return self._of_each(lambda column: column.index_select(0, index))
 
     def stretch(self, start: int, stop: int) -> Experience:
-        return Experience(*(getattr(self, name)[start:stop] for name in self.__dataclass_fields__))
+        return self._of_each(lambda column: column[start:stop])
+
+    def _of_each(self, part: Callable[[Tensor], Tensor]) -> Experience:
+        columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        changed: dict[str, Any] = {name: None if c is None else part(c) for name, c in columns.items()}
+        return Experience(**changed)
 
     @property
     def asked(self) -> Asked:
-        return Asked(self.old_log_prob, self.advantage, self.value, self.target)
+        return Asked(self.old_log_prob, self.advantage, self.value, self.target, self.weight)
 
     def __len__(self) -> int:
         return len(self.row)
@@ -112,7 +119,7 @@ class OnPolicyLearner(ABC):
         self.learning_rate = learning_rate
         value, last_value, final_value = self._values(rollout)
         advantage = self.advantages(rollout, value, last_value, final_value)
-        target = advantage + value
+        target = value_targets(advantage, value, rollout.importance).astype(np.float32)
         experience = self._experience(rollout, value, advantage, target)
         before = self.stepper.weights()
 
@@ -134,7 +141,7 @@ class OnPolicyLearner(ABC):
             weight_step=sum(module.weight_step for module in modules.values()),
             modules=modules,
             inspected=inspected,
-            rollout=_rollout_roles(rollout, value, last_value, final_value, advantage)
+            rollout=_rollout_roles(rollout, value, last_value, final_value, advantage, target)
             if inspect.gradient_steps
             else None,
             iteration=self._look_again(rollout, value, inspect.rows),
@@ -150,6 +157,7 @@ class OnPolicyLearner(ABC):
             final_value,
             self.settings.gamma,
             self.settings.gae_lambda,
+            rollout.importance,
         ).astype(np.float32)
 
     def gradient_step(self, batch: Experience) -> Step:
@@ -194,7 +202,10 @@ class OnPolicyLearner(ABC):
             old_log_prob=self._tensor(rollout.log_prob.ravel()[rows]),
             value=self._tensor(value.ravel()[rows]),
             advantage=self._tensor(advantage.ravel()[rows]),
-            target=self._tensor(target.ravel()[rows].astype(np.float32)),
+            target=self._tensor(target.ravel()[rows]),
+            weight=None
+            if rollout.importance is None
+            else self._tensor(rollout.importance.ravel()[rows].astype(np.float32)),
         )
 
     def _epochs(self, experience: Experience, inspect: Inspect) -> tuple[list[Epoch], list[InspectedStep]]:
@@ -243,6 +254,8 @@ class OnPolicyLearner(ABC):
             "value_before": step.said.value,
             "value_after": value_after,
         }
+        if batch.weight is not None:
+            arrays["weight"] = batch.weight
         return step, InspectedStep(
             optimizer_step=number,
             epoch=epoch,
@@ -321,9 +334,11 @@ def _normalised(advantage: Tensor, size: int) -> Tensor:
 
 
 def _rollout_roles(
-    rollout: Rollout, value: Array, last_value: Array, final_value: Array, advantage: Array
+    rollout: Rollout, value: Array, last_value: Array, final_value: Array, advantage: Array, target: Array
 ) -> dict[str, Array]:
-    return {
+    behaviour = rollout.behaviour_log_prob
+    others = {} if behaviour is None else {"behaviour_log_prob": behaviour}
+    return others | {
         "reward": rollout.reward,
         "reward_scale": np.array(rollout.reward_scale),
         "terminated": rollout.terminated,
@@ -334,5 +349,5 @@ def _rollout_roles(
         "final_value": final_value,
         "old_log_prob": rollout.log_prob,
         "advantage": advantage,
-        "target": advantage + value,
+        "target": target,
     }

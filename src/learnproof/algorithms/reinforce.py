@@ -44,17 +44,20 @@ class REINFORCE(OnPolicyLearner):
 
     def derivative(self, said: Said, batch: Experience) -> Said:
         rows = len(batch)
-        weight = -batch.advantage
+        pull = -batch.advantage
         if self.reference is not None:
-            weight = weight + self.settings.kl_coefficient * (said.log_prob - self._reference_log_prob(batch))
+            pull = pull + self.settings.kl_coefficient * (said.log_prob - self._reference_log_prob(batch))
+        if batch.weight is not None:
+            pull = pull * batch.weight
         return Said(
-            weight / rows,
+            pull / rows,
             torch.full_like(said.entropy, -self.entropy_coefficient / rows),
             (said.value - batch.target) * (2 * self.settings.value_coefficient / rows),
         )
 
     def figures(self, said: Said, asked: Asked) -> Figures:
-        policy_loss = -(asked.advantage * said.log_prob).mean()
+        gained = asked.advantage * said.log_prob
+        policy_loss = -(gained if asked.weight is None else asked.weight * gained).mean()
         value_loss = (said.value - asked.target).square().mean()
         entropy = said.entropy.mean()
         log_ratio = said.log_prob - asked.old_log_prob

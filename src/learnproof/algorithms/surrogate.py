@@ -1,6 +1,9 @@
 """PPO's objective on one minibatch, and its derivative written out.
 
-    loss = -min(A ratio, A clip(ratio)) + value_coefficient (V - target)^2 - entropy_coefficient H, each a mean over rows
+    loss = -w min(A ratio, A clip(ratio)) + value_coefficient (V - target)^2 - entropy_coefficient H, each a mean over rows
+
+w is 1, or the importance of each row's action where another policy acted (returns.py): the ratio is then taken to the learning
+policy as it was before the update, and w carries the way from there to the policy that acted.
 
 The derivative with respect to what the network said (log-probability, entropy, value of each row) is short, and a step
 needs nothing else: the loss itself is only read by people, so that it is computed once an epoch instead of every step.
@@ -32,6 +35,7 @@ class Asked(NamedTuple):
     advantage: Tensor
     old_value: Tensor
     target: Tensor
+    weight: Tensor | None = None
 
 
 class Figures(NamedTuple):
@@ -52,6 +56,8 @@ def derivative(said: Said, asked: Asked, settings: PPOSettings) -> Said:
     held = ratio.clamp_(1 - s.clip_range, 1 + s.clip_range).mul_(asked.advantage)
     # d(A ratio) / d(log-probability) is A ratio itself; where the clipped term is the smaller one, nothing flows
     to_log_prob = free.masked_fill(free > held, 0.0).mul_(-1 / rows)
+    if asked.weight is not None:
+        to_log_prob.mul_(asked.weight)
     if s.clip_range_value is None:
         error = said.value - asked.target
     else:
@@ -70,7 +76,8 @@ def figures(said: Said, asked: Asked, settings: PPOSettings) -> Figures:
     log_ratio = said.log_prob - asked.old_log_prob
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1 - s.clip_range, 1 + s.clip_range)
-    policy_loss = -torch.min(asked.advantage * ratio, asked.advantage * clipped).mean()
+    gained = torch.min(asked.advantage * ratio, asked.advantage * clipped)
+    policy_loss = -(gained if asked.weight is None else asked.weight * gained).mean()
     held = said.value if s.clip_range_value is None else _held_value(said, asked, s.clip_range_value)
     value_loss = (held - asked.target).square().mean()
     entropy = said.entropy.mean()

@@ -3,6 +3,7 @@
 settings   Settings, the whole of them; from TOML and back; every error in words
 sections   what all runs have: env, policy, schedule, optimizer, evaluation, stopping, checkpoint, evidence, proof
 algorithms what each algorithm has: ppo, dqn, sac, reinforce
+engine     EngineSettings, the whole of them where somebody else collects the episodes
 """
 
 from .algorithms import DQNSettings as DQNSettings
@@ -12,6 +13,7 @@ from .algorithms import OnPolicySettings as OnPolicySettings
 from .algorithms import PPOSettings as PPOSettings
 from .algorithms import REINFORCESettings as REINFORCESettings
 from .algorithms import SACSettings as SACSettings
+from .engine import EngineSettings as EngineSettings
 from .sections import CheckpointSettings as CheckpointSettings
 from .sections import EnvSettings as EnvSettings
 from .sections import EvaluationSettings as EvaluationSettings
@@ -27,5 +29,6 @@ from .settings import Settings as Settings
 from .settings import explained as explained
 from .settings import load_settings as load_settings
 from .settings import parse_settings as parse_settings
+from .settings import parsed as parsed
 from .settings import setting_names as setting_names
 from .settings import to_toml as to_toml

@@ -15,7 +15,7 @@ import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError
@@ -34,6 +34,9 @@ from .sections import (
     Section,
     StoppingSettings,
 )
+
+if TYPE_CHECKING:
+    from .engine import EngineSettings
 
 ALGORITHMS = ("ppo", "dqn", "sac", "reinforce")
 
@@ -77,27 +80,39 @@ class Settings(Section):
 
     def replace(self, changes: Mapping[str, Any]) -> Settings:
         """A copy with values changed by dotted name: {"ppo.gamma": 0.98, "seed": 3}."""
-        tree = self.model_dump()
-        for dotted, value in changes.items():
-            *path, leaf = dotted.split(".")
-            node = tree
-            for name in path:
-                if not isinstance(node.get(name), dict):
-                    raise _unknown_setting(dotted)
-                node = node[name]
-            node[leaf] = value
-        return parse_settings(tree, "the changed settings")
+        return replaced(self, changes)
+
+
+Whole = TypeVar("Whole", bound=Section)
+"""Settings, or those of an engine (engine.py)."""
+
+
+def replaced(settings: Whole, changes: Mapping[str, Any]) -> Whole:
+    tree = settings.model_dump()
+    for dotted, value in changes.items():
+        *path, leaf = dotted.split(".")
+        node = tree
+        for name in path:
+            if not isinstance(node.get(name), dict):
+                raise _unknown_setting(dotted, type(settings))
+            node = node[name]
+        node[leaf] = value
+    return parsed(type(settings), tree, "the changed settings")
 
 
 def parse_settings(tree: Mapping[str, Any], source: str) -> Settings:
+    return parsed(Settings, tree, source)
+
+
+def parsed(model: type[Whole], tree: Mapping[str, Any], source: str) -> Whole:
     try:
-        return Settings.model_validate(tree)
+        return model.model_validate(tree)
     except ValidationError as error:
-        raise explained(error, source) from None
+        raise explained(error, source, model) from None
 
 
-def explained(error: ValidationError, source: str) -> SettingsError:
-    return SettingsError(f"In {source}: " + "; ".join(_explain(item) for item in error.errors()))
+def explained(error: ValidationError, source: str, model: type[Section] = Settings) -> SettingsError:
+    return SettingsError(f"In {source}: " + "; ".join(_explain(item, model) for item in error.errors()))
 
 
 def load_settings(path: str | os.PathLike[str]) -> Settings:
@@ -120,7 +135,7 @@ def load_settings(path: str | os.PathLike[str]) -> Settings:
     return parse_settings(tree, repr(str(path)))
 
 
-def to_toml(settings: Settings) -> str:
+def to_toml(settings: Settings | EngineSettings) -> str:
     """The effective settings, complete but for the sections of algorithms that were not chosen.
 
     None has no TOML form: such a key is left out, which reads back as None.
@@ -141,11 +156,12 @@ def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> list[s
     return names
 
 
-def _unknown_setting(dotted: str) -> SettingsError:
-    known = setting_names()
+def _unknown_setting(dotted: str, model: type[Section] = Settings) -> SettingsError:
+    known = setting_names(model)
     leaf = dotted.rsplit(".", 1)[-1]
     hint = did_you_mean(dotted, known) or _same_leaf(leaf, known)
-    return SettingsError(f"There is no setting {dotted!r}.{hint} `learnproof train --help` lists them all.")
+    listed = "`learnproof train --help`" if model is Settings else f"help(learnproof.{model.__name__})"
+    return SettingsError(f"There is no setting {dotted!r}.{hint} {listed} lists them all.")
 
 
 def _same_leaf(leaf: str, known: list[str]) -> str:
@@ -153,19 +169,19 @@ def _same_leaf(leaf: str, known: list[str]) -> str:
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
-def _explain(item: Mapping[str, Any]) -> str:
+def _explain(item: Mapping[str, Any], model: type[Section]) -> str:
     location = tuple(part for part in item["loc"] if isinstance(part, str))
     dotted = ".".join(location)
     if item["type"] == "extra_forbidden":
-        return str(_unknown_setting(dotted))
-    default = _default_of(location)
+        return str(_unknown_setting(dotted, model))
+    default = _default_of(location, model)
     shown = f" The default is {default!r}." if default is not None else ""
     value = repr(item["input"])
     return f"{dotted or 'the whole'} = {value[:80]} cannot be used: {item['msg'].lower()}.{shown}"
 
 
-def _default_of(location: tuple[str, ...]) -> Any:
-    node: Any = Settings()
+def _default_of(location: tuple[str, ...], model: type[Section]) -> Any:
+    node: Any = model()
     for name in location:
         node = getattr(node, name, None)
         if node is None or not isinstance(node, (Section, *typing.get_args(int | float | str | bool | tuple))):

@@ -13,6 +13,8 @@ tensors are named by role:
     old_log_prob  advantage  target                                            the constants that the loss was given
     log_prob_before  log_prob_after  value_before  value_after                  what the networks said, round the step
     value  final_value  last_value                                             what the returns were computed from
+    behaviour_log_prob  weight                                                 where another policy acted: what it gave the
+                                                                               action, and the action's weight in the loss
     row                                                                        index t * N + n into the rollout
 
 Kinds of inspection, with [T, N] = steps x environments and [B] = samples of a minibatch:
@@ -20,6 +22,7 @@ Kinds of inspection, with [T, N] = steps x environments and [B] = samples of a m
     rollout        reward (raw), reward_scale [], terminated, truncated, valid, value, final_value (value of the true last
                    observation where an episode was cut by a time limit, else 0), last_value [N], old_log_prob,
                    advantage and target: all [T, N]. `valid` is False for the empty step that next-step autoreset inserts.
+                   behaviour_log_prob [T, N] where another policy acted; old_log_prob is then the learning policy's.
     gradient_step  row, advantage (as the loss used it), target, old_log_prob, log_prob_before, log_prob_after,
                    value_before, value_after: all [B]; observation and action: [B, ...]
     iteration      the same rows before and after all gradient steps on one rollout: row, old_log_prob, log_prob_after,
@@ -96,6 +99,27 @@ class Episode(Event):
     """Which environment, where a script has several (EnvironmentSeen.index); `env` is the copy in it."""
     update: int | None = None
     """Optimizer steps before its end, where a watcher counted them."""
+    own: bool | None = None
+    """Of an episode that was given: whether the learning policy, or one near it, acted; None where nobody can tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodesGiven(Event):
+    """Finished episodes that somebody else collected, handed over for one update."""
+
+    event: ClassVar[str] = "episodes_given"
+    update: int
+    """Index of the Update that they are for."""
+    step: int
+    """Transitions given so far, these included."""
+    episodes: int
+    transitions: int
+    batch_size: int
+    epochs: int
+    corrected: bool
+    """Whether they are learnt from with importance weights."""
+    importance: dict[str, float] = field(default_factory=dict)
+    """What the ratios pi / mu of their actions were like; empty where log-probabilities were not given."""
 
 
 @dataclass(frozen=True, kw_only=True)

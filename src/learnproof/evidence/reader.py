@@ -12,7 +12,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -28,6 +28,7 @@ from .events import (
     ChecklistLook,
     EnvironmentRestarted,
     Episode,
+    EpisodesGiven,
     Evaluation,
     Event,
     Fault,
@@ -42,9 +43,11 @@ from .watched import WATCHED_EVENTS, LossSeen
 
 Array = np.ndarray[Any, Any]
 E = TypeVar("E", bound=Event)
+T = TypeVar("T")
 KINDS: tuple[type[Event], ...] = (
     RunStarted,
     Episode,
+    EpisodesGiven,
     Update,
     Evaluation,
     Inspection,
@@ -69,6 +72,14 @@ class Sample:
 
     event: Inspection
     arrays: dict[str, Array]
+    memo: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What follows from this batch alone, worked out once where the same evidence is judged again and again."""
+        if name not in self.memo:
+            self.memo[name] = make()
+        known: T = self.memo[name]
+        return known
 
     def __getitem__(self, role: str) -> Array:
         return self.arrays[role]
@@ -92,10 +103,12 @@ class Evidence:
     faults: list[Fault] = field(default_factory=list)
     stopped: RunStopped | None = None
     others: dict[type[Event], list[Any]] = field(default_factory=dict)
-    """Events that only a watcher writes, by type; ask with `of`."""
+    """Events that only a watcher or an engine writes, by type; ask with `of`."""
     folder: Path | None = None
     held: dict[int, dict[str, Array]] = field(default_factory=dict)
     """Batches held in memory instead of in files, by position in `inspections` (tests, live judging)."""
+    memos: dict[int, dict[str, Any]] | None = field(default=None, repr=False, compare=False)
+    """What followed from single batches, by position, where it is to be kept from one judgement to the next (Sample.once)."""
     derived: dict[type[Any], Any] = field(default_factory=dict, repr=False, compare=False)
     """What readers worked out from it, kept so that it is worked out once; forgotten when an event is added."""
 
@@ -122,8 +135,13 @@ class Evidence:
         """Whether a watcher wrote it: then roles are inferred, and the checks of watched loops apply."""
         return self.run.producer == "watch"
 
+    @property
+    def of_engine(self) -> bool:
+        """Whether the episodes were collected elsewhere and given to a TrainingEngine."""
+        return self.run.producer == "engine"
+
     def of(self, kind: type[E]) -> list[E]:
-        """All events of a kind that only a watcher writes."""
+        """All events of a kind that only a watcher or an engine writes."""
         return self.others.get(kind, [])
 
     def add(self, event: Event) -> None:
@@ -157,10 +175,11 @@ class Evidence:
         for position, event in enumerate(self.inspections):
             if event.kind != kind:
                 continue
+            memo = {} if self.memos is None else self.memos.setdefault(position, {})
             if position in self.held:
-                yield Sample(event, self.held[position])
+                yield Sample(event, self.held[position], memo)
             elif event.file is not None and self.folder is not None:
-                yield Sample(event, read_sample(self.folder / "samples", event.file, event.sha256))
+                yield Sample(event, read_sample(self.folder / "samples", event.file, event.sha256), memo)
 
     def arrays_of(self, event: LossSeen) -> dict[str, Array]:
         """The batch of a loss that a watcher read; empty where it was not kept."""

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,24 @@ from ..runs.atomic import explaining_a_full_disk
 from .events import Event, Inspection
 
 Array = np.ndarray[Any, Any]
+Heard = Callable[[Event, Mapping[str, Array] | None], None]
+"""Told of each event when it is written, and of its batch where that is kept."""
 
 
 class Recorder:
-    def __init__(self, folder: Path, *, max_bytes: int = 64_000_000, keep_samples: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_bytes: int = 64_000_000,
+        keep_samples: bool = True,
+        heard: Heard | None = None,
+    ) -> None:
         self.path = folder / "evidence.jsonl"
         self.samples = folder / "samples"
         self.max_bytes = max_bytes
         self.keep_samples = keep_samples
+        self.heard = heard
         self.samples.mkdir(parents=True, exist_ok=True)
         self._file = open(self.path, "ab")  # noqa: SIM115 (closed by close())
         self._hash = hashlib.sha256(self.path.read_bytes())
@@ -46,24 +56,28 @@ class Recorder:
         """sha256 of everything up to `position`."""
         return self._hash.hexdigest()
 
-    def write(self, event: Event) -> None:
+    def write(self, event: Event, arrays: Mapping[str, Array] | None = None) -> None:
         line = json.dumps(event.to_json(), separators=(",", ":"), allow_nan=False)
         body = line.encode() + b"\n"
         with explaining_a_full_disk(self.path, lambda: len(body)):
             self._file.write(body)
         self._hash.update(body)
+        if self.heard is not None:
+            self.heard(event, arrays)
 
     def write_sample(self, event: Inspection, arrays: Mapping[str, Array]) -> None:
         """Keep a batch and the event that points to it. The file comes first: an event never points at nothing."""
         name = f"{event.kind}-{event.update:06d}-{event.optimizer_step:09d}.safetensors"
-        body = save({role: np.ascontiguousarray(a) for role, a in arrays.items()})
+        batch = {role: np.ascontiguousarray(a) for role, a in arrays.items()}
+        body = save(batch)
         kept = digest = None
         if self.keep_samples and self.sample_bytes + len(body) <= self.max_bytes:
             with explaining_a_full_disk(self.samples / name, lambda: len(body)):
                 (self.samples / name).write_bytes(body)
             self.sample_bytes += len(body)
             kept, digest = name, hashlib.sha256(body).hexdigest()
-        self.write(dataclasses.replace(event, file=kept, sha256=digest, roles=sorted(arrays)))
+        pointer = dataclasses.replace(event, file=kept, sha256=digest, roles=sorted(arrays))
+        self.write(pointer, batch if kept else None)
 
     def flush(self) -> None:
         """Let a live reader see what is written."""

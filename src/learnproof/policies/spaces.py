@@ -7,7 +7,7 @@ those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,12 @@ class ObservationLayout:
             rows[:, leaf.start : leaf.stop] = _encode(leaf.space, _pick(batch, leaf.path))
         return rows
 
+    def rows_of(self, parts: Sequence[Array]) -> Array:
+        """The same from one array [N, ...] for each leaf, in the order of `leaves`."""
+        return np.concatenate(
+            [_encode(leaf.space, part) for leaf, part in zip(self.leaves, parts, strict=True)], axis=1
+        )
+
 
 class ActionLayout:
     """Turns raw rows [N, size] into the batch of actions that an environment takes."""
@@ -70,9 +76,17 @@ class ActionLayout:
         if self.size == 0:
             raise UnsupportedSpace(f"The action space {space} offers no choice, so there is nothing to learn.")
 
-    def to_environment(self, raw: Array) -> Any:
-        decoded = {leaf.path: _decode(leaf.space, raw[:, leaf.start : leaf.stop]) for leaf in self.leaves}
+    def to_environment(self, raw: Array, *, within_bounds: bool = True) -> Any:
+        """`within_bounds` = False leaves the values of a Box as they were drawn."""
+        decoded = {
+            leaf.path: _decode(leaf.space, raw[:, leaf.start : leaf.stop], within_bounds) for leaf in self.leaves
+        }
         return _nest(self.space, decoded, ())
+
+    def rows_of(self, parts: Sequence[Array]) -> Array:
+        """The other way: raw rows [N, size] from one array of actions [N, ...] for each leaf, in the order of `leaves`."""
+        columns = [_to_raw(leaf.space, part) for leaf, part in zip(self.leaves, parts, strict=True)]
+        return np.concatenate(columns, axis=1).astype(np.float32)
 
     def sample_uniform(self, count: int, generator: np.random.Generator) -> Array:
         """Raw rows of a policy that knows nothing: uniform over each leaf (normal where a Box has no bounds)."""
@@ -169,17 +183,29 @@ def _one_hot_columns(indices: Array, widths: Array) -> Array:
     return rows
 
 
-def _decode(space: gym.Space[Any], raw: Array) -> Array:
+def _decode(space: gym.Space[Any], raw: Array, within_bounds: bool = True) -> Array:
     match space:
         case spaces.Box():
-            clipped = np.clip(raw.reshape(-1, *space.shape), space.low, space.high)
-            return clipped.astype(space.dtype, copy=False)
+            values = raw.reshape(-1, *space.shape)
+            values = np.clip(values, space.low, space.high) if within_bounds else values
+            return values.astype(space.dtype, copy=False)
         case spaces.Discrete():
             return raw[:, 0].astype(np.int64) + int(space.start)
         case spaces.MultiDiscrete():
             return (raw.astype(np.int64) + space.start.ravel()).reshape(-1, *space.shape)
         case _:
             return raw.astype(np.int8).reshape(-1, *(space.shape or ()))
+
+
+def _to_raw(space: gym.Space[Any], actions: Array) -> Array:
+    flat: Array = actions.reshape(len(actions), -1)
+    match space:
+        case spaces.Discrete():
+            return flat - int(space.start)
+        case spaces.MultiDiscrete():
+            return flat - space.start.ravel()
+        case _:
+            return flat
 
 
 def _uniform(space: gym.Space[Any], count: int, generator: np.random.Generator) -> Array:

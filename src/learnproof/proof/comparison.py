@@ -21,6 +21,8 @@ MIN_ROWS_FOR_SCALING = 8
 """A line fits two points always; eight leave six to contradict it."""
 NORMALISATION_EPSILON = 1e-8
 """Added to the deviation of a minibatch when its advantages are normalised."""
+WEIGHT_ROUNDING = 1e-5
+"""Of importance weights, which are at most 1: float32 keeps 4e-6 of a log-probability of 64."""
 
 
 def compare(found: Array, expected: Array, tolerance: float) -> Match:
@@ -57,6 +59,8 @@ class RolloutComparison:
     """Wrong definitions that would have given other advantages here."""
     terminations: int
     truncations: int
+    corrected: bool
+    """Another policy acted."""
     oracle: Oracle
 
     @property
@@ -76,10 +80,13 @@ class StepComparison:
     """Correlation of the advantages used with the recomputed ones."""
     rows: int
     empty_rows: int
+    weight: Match = "equal"
+    """Of the importance weights, where another policy acted."""
 
     @property
     def right(self) -> bool:
-        return self.advantage in ("equal", "scaled") and self.target in ("equal", "scaled") and self.empty_rows == 0
+        right = self.advantage in ("equal", "scaled") and self.target in ("equal", "scaled")
+        return right and self.weight == "equal" and self.empty_rows == 0
 
 
 def compare_rollout(rollout: Rollout, gamma: float, gae_lambda: float) -> RolloutComparison:
@@ -94,10 +101,10 @@ def compare_rollout(rollout: Rollout, gamma: float, gae_lambda: float) -> Rollou
             fitting.add(name)
         if np.max(np.abs(advantage - expected)[mask], initial=0.0) > 10 * tolerance:
             visible.add(name)
-    target = compare(rollout.target[mask], (expected + rollout.value)[mask], 2 * tolerance)
+    target = compare(rollout.target[mask], (rollout.value + rollout.importance * expected)[mask], 2 * tolerance)
     if target != "equal":
         # The plain return (lambda = 1) is a usual target for the critic beside any lambda for the actor.
-        returns = recomputed_advantages(rollout, gamma, 1.0) + rollout.value
+        returns = rollout.value + rollout.importance * recomputed_advantages(rollout, gamma, 1.0)
         target = compare(rollout.target[mask], returns[mask], 2 * rollout.tolerance(gamma, 1.0))
     wrong = np.where(mask, np.abs(rollout.advantage - expected), 0.0)
     step, environment = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
@@ -113,7 +120,8 @@ def compare_rollout(rollout: Rollout, gamma: float, gae_lambda: float) -> Rollou
         visible=frozenset(visible),
         terminations=int(np.sum(rollout.terminated & mask)),
         truncations=int(np.sum(rollout.truncated & ~rollout.terminated & mask)),
-        oracle=Oracle(expected.ravel(), rollout.target.ravel(), mask.ravel()),
+        corrected=rollout.log_ratio is not None,
+        oracle=Oracle.of(rollout, expected, rollout.target),
     )
 
 
@@ -139,6 +147,10 @@ def compare_step(sample: Sample, oracle: Oracle, tolerance: float, normalised: b
     target: Match = "equal"
     if "target" in sample:
         target = compare(column(sample, "target"), oracle.target[rows], tolerance)
+    weight: Match = "equal"
+    if oracle.importance is not None:
+        used = column(sample, "weight") if "weight" in sample else np.ones_like(found)
+        weight = compare(used, oracle.importance[rows], WEIGHT_ROUNDING)
     event = sample.event
     return StepComparison(
         update=event.update,
@@ -148,4 +160,5 @@ def compare_step(sample: Sample, oracle: Oracle, tolerance: float, normalised: b
         relation=float(np.corrcoef(found, expected)[0, 1]) if found.std() > 0 else 0.0,
         rows=rows.size,
         empty_rows=empty,
+        weight=weight,
     )

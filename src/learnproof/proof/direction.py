@@ -21,6 +21,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,8 @@ class DirectionCheck(Check):
         motions = []
         for kind in ("gradient_step", "iteration"):
             for sample in evidence.samples(kind):
-                motion = self.motion(sample, known.get(sample.event.update), evidence.run.constants)
+                look = partial(self.motion, sample, known.get(sample.event.update), evidence.run.constants)
+                motion = sample.once(f"motion for {self.name}", look)
                 if motion is not None:
                     motions.append(motion)
         motions = [m for m in motions if m.recomputed] or motions
@@ -241,7 +243,10 @@ class PolicyDirection(DirectionCheck):
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
         """Where the loss's own derivative is known, a reversed sign needs no statistics."""
         known = oracles(evidence)
-        told = (_pulled(sample, known.get(sample.event.update)) for sample in evidence.samples("gradient_step"))
+        told = (
+            sample.once("pulled", partial(_pulled, sample, known.get(sample.event.update)))
+            for sample in evidence.samples("gradient_step")
+        )
         pulls = [pull for pull in told if pull is not None]
         if len(pulls) < MIN_STEPS or max(pulls) > REVERSED_BELOW:
             return super().judge(evidence, alpha)
@@ -264,6 +269,7 @@ class PolicyDirection(DirectionCheck):
         before, after, old = (column(sample, role)[rows] for role in (before_role, "log_prob_after", "old_log_prob"))
         change = after - before
         advantage = advantage[rows]
+        importance = _importance(sample, oracle, rows)
         if not np.all(np.isfinite(change)) or not np.all(np.isfinite(advantage)) or advantage.size < 2:
             return None
         moved = bool(np.any(change != 0))
@@ -274,7 +280,7 @@ class PolicyDirection(DirectionCheck):
             agreement=cosine(advantage - advantage.mean(), change - change.mean()),
             senses=(
                 cosine(advantage - advantage.mean(), change - change.mean()),
-                cosine(_pull(advantage, before, old, whole, constants), change),
+                cosine(importance * _pull(advantage, before, old, whole, constants), change),
             ),
             moved=moved,
             could_move=float(advantage.std()) > 0 and bool(np.any(np.abs(before) > 1e-6)),
@@ -358,6 +364,14 @@ def _by_row(sample: Sample, oracle: Oracle | None, role: str) -> tuple[Array | N
         recorded = column(sample, role)
         return recorded, np.ones(recorded.shape, dtype=bool)
     return None, np.zeros(0, dtype=bool)
+
+
+def _importance(sample: Sample, oracle: Oracle | None, used: Array) -> Array:
+    """How much each sample's action counts in the loss: 1, unless another policy acted."""
+    if oracle is None or oracle.importance is None:
+        return np.ones(int(used.sum()))
+    weights: Array = oracle.importance[oracle.rows(sample)][used]
+    return weights
 
 
 def cosine(a: Array, b: Array) -> float:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..evidence import Evidence, Update
+from ..evidence.reader import Sample
 from ..evidence.watched import OptimizerStep
 from .check import Check, Finding
 
@@ -100,9 +102,16 @@ def _in_inspections(evidence: Evidence) -> Iterator[str]:
                 yield f"{place}: weights of {parameter}"
     for kind in ("rollout", "gradient_step", "iteration"):
         for sample in evidence.samples(kind):
-            for role, array in sample.arrays.items():
-                if np.issubdtype(array.dtype, np.floating) and not np.all(np.isfinite(array)):
-                    yield f"update {sample.event.update}, {kind}: {role}"
+            for role in sample.once("not finite", partial(_not_finite_roles, sample)):
+                yield f"update {sample.event.update}, {kind}: {role}"
+
+
+def _not_finite_roles(sample: Sample) -> list[str]:
+    return [
+        role
+        for role, array in sample.arrays.items()
+        if np.issubdtype(array.dtype, np.floating) and not np.all(np.isfinite(array))
+    ]
 
 
 def _in_watched(steps: Sequence[OptimizerStep]) -> Iterator[str]:

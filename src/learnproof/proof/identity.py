@@ -3,11 +3,12 @@
 The first gradient step of an iteration sees the policy that collected the rollout, so the log-probability stored with
 an action and the one recomputed for it must be the same number, but for float32 rounding. If they are not, the ratio
 that PPO clips compares two things that are not the same policy: stale weights, another distribution, actions changed after
-their log-prob was taken, dropout, rows mixed up.
+their log-prob was taken, dropout, rows mixed up. Rollouts of another policy are left out: their difference is the importance.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,8 +52,8 @@ class RatioIsOne(Check):
         differences: dict[int, float] = {}
         for sample in evidence.samples("gradient_step"):
             first = sample.event.epoch == 0 and sample.event.minibatch == 0
-            if first and "old_log_prob" in sample and "log_prob_before" in sample:
-                difference = log_prob_difference(sample)
+            if first and "weight" not in sample and "old_log_prob" in sample and "log_prob_before" in sample:
+                difference = sample.once("log-probabilities apart", partial(log_prob_difference, sample))
                 if np.isfinite(difference):
                     differences[sample.event.update] = difference
         equal = [u for u, d in differences.items() if d <= EQUAL]

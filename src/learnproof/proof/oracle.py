@@ -1,9 +1,13 @@
 """What the advantages of a rollout should have been: recomputed by definition, in float64, from what was recorded.
 
     delta[t]     = reward[t] + gamma * next_value[t] - value[t]
-    advantage[t] = delta[t] + gamma * lambda * advantage[t + 1]      (the second term only if no episode ended at t)
+    advantage[t] = delta[t] + gamma * lambda * importance[t + 1] * advantage[t + 1]
+                   (the second term only if no episode ended at t)
+    target[t]    = value[t] + importance[t] * advantage[t]
     next_value   = 0 where the episode terminated, the value of the true last observation where a time limit cut it,
                    else value[t + 1], and last_value at the end of the rollout
+    importance   = 1; where another policy acted, min(1, the action's probability under the learning policy over that under
+                   the one that acted), from the log-probabilities of both
 
 This is an implementation of its own, so that the one which trained can be compared with it. The known wrong
 definitions are written in the same two terms (`next_value`, and whether the sum goes on past t), so that one pass
@@ -13,6 +17,7 @@ over time computes all of them. [T, N] = steps x environments.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,13 +51,16 @@ class Rollout:
     """False for the empty step that next-step autoreset inserts: it belongs to no episode."""
     advantage: Array
     target: Array
+    log_ratio: Array | None = None
+    """Where another policy acted: log-probability of each action under the learning one, less that under the one that acted."""
 
     @classmethod
     def of(cls, sample: Sample) -> Rollout:
         shape = sample["reward"].shape
         scale = np.asarray(sample.arrays.get("reward_scale", 1.0), dtype=np.float64).reshape(-1)
         valid = sample.arrays.get("valid", np.ones(shape, dtype=bool))
-        for role in (*ROLLOUT_ROLES, "valid"):
+        others = ("old_log_prob", "behaviour_log_prob") if "behaviour_log_prob" in sample else ()
+        for role in (*ROLLOUT_ROLES, "valid", *others):
             found = np.shape(valid if role == "valid" else sample[role])
             expected = shape[1:] if role == "last_value" else shape
             if len(shape) != 2 or found != expected:
@@ -76,7 +84,12 @@ class Rollout:
             valid=np.asarray(valid, dtype=bool),
             advantage=exact("advantage"),
             target=exact("target"),
+            log_ratio=exact("old_log_prob") - exact("behaviour_log_prob") if others else None,
         )
+
+    @property
+    def importance(self) -> Array:
+        return np.ones_like(self.reward) if self.log_ratio is None else np.exp(np.minimum(self.log_ratio, 0.0))
 
     @property
     def ended(self) -> Array:
@@ -88,7 +101,8 @@ class Rollout:
         return np.concatenate([self.value[1:], self.last_value[None]])
 
     def finite(self) -> bool:
-        arrays = (self.reward, self.value, self.final_value, self.last_value, self.advantage, self.target)
+        arrays = [self.reward, self.value, self.final_value, self.last_value, self.advantage, self.target]
+        arrays += [] if self.log_ratio is None else [self.log_ratio[self.valid]]
         return all(bool(np.all(np.isfinite(a))) for a in arrays)
 
     def tolerance(self, gamma: float, gae_lambda: float) -> float:
@@ -103,10 +117,15 @@ class Rollout:
         return SAFETY * float(np.finfo(np.float32).eps) * (8 + reach) * max(size, 1e-6)
 
 
-def accumulate(rollout: Rollout, gamma: float, gae_lambda: float, next_value: Array, goes_on: Array) -> Array:
-    """The recursion, backwards over time. `next_value` and `goes_on` may carry leading axes: [..., T, N]."""
+def accumulate(
+    rollout: Rollout, gamma: float, gae_lambda: float, next_value: Array, goes_on: Array, passes: Array | None = None
+) -> Array:
+    """The recursion, backwards over time. `next_value` and `goes_on` may carry leading axes: [..., T, N].
+
+    `passes` = how much of the following step's advantage passes back to each step; by definition that step's importance.
+    """
     delta = rollout.reward + gamma * next_value - rollout.value
-    decay = gamma * gae_lambda * goes_on
+    decay = gamma * gae_lambda * goes_on * (_following(rollout.importance) if passes is None else passes)
     advantage = np.zeros_like(delta)
     following = np.zeros_like(delta[..., 0, :])
     for t in range(delta.shape[-2] - 1, -1, -1):
@@ -154,11 +173,31 @@ def wrong_terms(rollout: Rollout) -> list[tuple[str, Array, Array]]:
     return forms
 
 
+IMPORTANCE_FAULTS = ("importance left out", "importance not truncated", "importance upside down", "importance shifted")
+
+
+def wrong_passes(rollout: Rollout) -> list[tuple[str, Array]]:
+    """The wrong ways to let credit pass where another policy acted; none where it was the learning policy itself."""
+    if rollout.log_ratio is None:
+        return []
+    weights = (
+        np.ones_like(rollout.reward),
+        np.exp(np.clip(rollout.log_ratio, -50.0, 50.0)),
+        np.exp(np.minimum(-rollout.log_ratio, 0.0)),
+    )
+    passes = [*(_following(weight) for weight in weights), rollout.importance]
+    return list(zip(IMPORTANCE_FAULTS, passes, strict=True))
+
+
 def wrong_advantages(rollout: Rollout, gamma: float, gae_lambda: float) -> list[tuple[str, Array]]:
     """Every wrong definition's advantages, in one pass over time."""
-    forms = wrong_terms(rollout)
-    stacked = accumulate(rollout, gamma, gae_lambda, np.stack([f[1] for f in forms]), np.stack([f[2] for f in forms]))
-    return [(form[0], np.where(rollout.valid, advantage, 0.0)) for form, advantage in zip(forms, stacked, strict=True)]
+    right, passed = right_terms(rollout), _following(rollout.importance)
+    forms = [(name, next_value, goes_on, passed) for name, next_value, goes_on in wrong_terms(rollout)]
+    forms += [(name, *right, passes) for name, passes in wrong_passes(rollout)]
+    with np.errstate(over="ignore", invalid="ignore"):  # weights that are not truncated grow without bound
+        stacked = accumulate(rollout, gamma, gae_lambda, *(np.stack([form[i] for form in forms]) for i in (1, 2, 3)))
+    kept = rollout.valid & np.isfinite(stacked)
+    return [(form[0], advantage) for form, advantage in zip(forms, np.where(kept, stacked, 0.0), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -174,7 +213,7 @@ class FittedTrace:
 
 
 def fit_trace(rollouts: list[Rollout]) -> FittedTrace | None:
-    """Inside an episode A[t] + V[t] = c r[t] + gamma V[t+1] + gamma lambda A[t+1] is linear in what is unknown.
+    """Inside an episode A[t] + V[t] = c r[t] + gamma V[t+1] + gamma lambda w[t+1] A[t+1] is linear in what is unknown.
 
     None where the rows do not determine all three (all values equal, say).
     """
@@ -182,7 +221,8 @@ def fit_trace(rollouts: list[Rollout]) -> FittedTrace | None:
     for rollout in rollouts:
         inside = rollout.valid[:-1] & rollout.valid[1:] & ~rollout.ended[:-1]
         advantage, value = rollout.advantage, rollout.value
-        terms = (rollout.reward[:-1], value[1:], advantage[1:], advantage[:-1] + value[:-1])
+        passed_on = rollout.importance[1:] * advantage[1:]
+        terms = (rollout.reward[:-1], value[1:], passed_on, advantage[:-1] + value[:-1])
         columns.append(np.stack([term[inside] for term in terms]))
     table = np.concatenate(columns, axis=1)
     known, result = table[:3].T, table[3]
@@ -210,6 +250,13 @@ class Oracle:
     advantage: Array
     target: Array
     valid: Array
+    importance: Array | None
+    """Of each row's action, where another policy acted."""
+
+    @classmethod
+    def of(cls, rollout: Rollout, advantage: Array, target: Array) -> Oracle:
+        importance = None if rollout.log_ratio is None else rollout.importance.ravel()
+        return cls(advantage.ravel(), target.ravel(), rollout.valid.ravel(), importance)
 
     def rows(self, sample: Sample) -> Array:
         row = np.asarray(sample["row"]).reshape(-1)
@@ -226,15 +273,18 @@ def oracles(evidence: Evidence) -> dict[int, Oracle]:
     constants = evidence.run.constants
     if "gamma" not in constants or "gae_lambda" not in constants:
         return {}
-    found: dict[int, Oracle] = {}
-    for sample in evidence.samples("rollout"):
-        if not set(ROLLOUT_ROLES) <= set(sample.arrays):
-            continue
-        rollout = Rollout.of(sample)
-        advantage = recomputed_advantages(rollout, float(constants["gamma"]), float(constants["gae_lambda"]))
-        target = advantage + rollout.value
-        found[rollout.update] = Oracle(advantage.ravel(), target.ravel(), rollout.valid.ravel())
-    return found
+    gamma, gae_lambda = float(constants["gamma"]), float(constants["gae_lambda"])
+    return {
+        sample.event.update: sample.once("oracle", partial(_oracle, sample, gamma, gae_lambda))
+        for sample in evidence.samples("rollout")
+        if set(ROLLOUT_ROLES) <= set(sample.arrays)
+    }
+
+
+def _oracle(sample: Sample, gamma: float, gae_lambda: float) -> Oracle:
+    rollout = Rollout.of(sample)
+    advantage = recomputed_advantages(rollout, gamma, gae_lambda)
+    return Oracle.of(rollout, advantage, rollout.value + rollout.importance * advantage)
 
 
 def column(sample: Sample, role: str) -> Array:
@@ -247,6 +297,11 @@ def column(sample: Sample, role: str) -> Array:
             f"for {role}. The evidence was written by another program or damaged."
         )
     return values
+
+
+def _following(weight: Array) -> Array:
+    """Of the step after each one; 1 at the end, where nothing passes."""
+    return np.concatenate([weight[1:], np.ones_like(weight[:1])])
 
 
 def _shifted(mask: Array, by: int) -> Array:

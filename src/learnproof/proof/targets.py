@@ -11,14 +11,16 @@ What is compared is exact but for float32 rounding, so this check accuses withou
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from ..evidence import Evidence
+from ..evidence.reader import Sample
 from .check import Check, Finding, Needs
 from .comparison import RolloutComparison, StepComparison, compare_rollout, compare_step
-from .oracle import ROLLOUT_ROLES, FittedTrace, Rollout, fit_trace
+from .oracle import IMPORTANCE_FAULTS, ROLLOUT_ROLES, FittedTrace, Rollout, fit_trace
 
 MIN_ROLLOUTS = 3
 """Agreement over several rollouts, before anything is said."""
@@ -63,6 +65,22 @@ EXPLANATIONS: dict[str, tuple[str, str]] = {
         "each sample is given the advantage of another one",
         "Check that observations, actions and advantages are permuted and flattened in the same way.",
     ),
+    "importance left out": (
+        "another policy acted, and what followed its actions is credited as if the learning policy would have gone on like that",
+        "Multiply the carried advantage by min(1, pi / mu) of the following action.",
+    ),
+    "importance not truncated": (
+        "importance weights above 1 are let through, so that credit grows along an episode",
+        "Take min(1, pi / mu).",
+    ),
+    "importance upside down": (
+        "the importance weights are those of the other direction: mu / pi",
+        "Take exp(log_prob of the learning policy - log_prob of the policy that acted), at most 1.",
+    ),
+    "importance shifted": (
+        "what follows is weighed by the importance of the step itself instead of that of the following one",
+        "advantage[t] = delta[t] + gamma * lambda * importance[t + 1] * advantage[t + 1].",
+    ),
     "empty step trained on": (
         "the empty step that the environment inserts between two episodes is used as if it had been an action's outcome",
         "Leave out the step after an episode end (next-step autoreset).",
@@ -86,12 +104,12 @@ class AdvantagesRecomputed(Check):
         rollouts: list[RolloutComparison] = []
         misfits: list[Rollout] = []
         for sample in evidence.samples("rollout"):
-            rollout = Rollout.of(sample)
-            if not rollout.finite():
+            compared = sample.once("rollout compared", partial(_compared, sample, gamma, gae_lambda))
+            if compared is None:
                 continue
-            rollouts.append(compare_rollout(rollout, gamma, gae_lambda))
-            if not rollouts[-1].right and len(misfits) < ROLLOUTS_KEPT_FOR_FIT:
-                misfits.append(rollout)
+            rollouts.append(compared)
+            if not compared.right and len(misfits) < ROLLOUTS_KEPT_FOR_FIT:
+                misfits.append(Rollout.of(sample))
         steps = self._compare_steps(evidence, rollouts)
         figures = self._figures(rollouts, steps, gamma, gae_lambda)
         if len(rollouts) < MIN_ROLLOUTS or not steps:
@@ -125,7 +143,8 @@ class AdvantagesRecomputed(Check):
         for sample in evidence.samples("gradient_step"):
             rollout = by_update.get(sample.event.update)
             if rollout is not None and "row" in sample and "advantage" in sample:
-                found.append(compare_step(sample, rollout.oracle, rollout.tolerance, normalised))
+                compare = partial(compare_step, sample, rollout.oracle, rollout.tolerance, normalised)
+                found.append(sample.once("step compared", compare))
         return [step for step in found if step is not None]
 
     def _figures(
@@ -133,12 +152,16 @@ class AdvantagesRecomputed(Check):
     ) -> dict[str, Any]:
         names = {name for name in EXPLANATIONS if any(name in r.visible for r in rollouts)}
         always = {"sign reversed", "shuffled among samples", "empty step trained on"}
+        corrected = sum(r.corrected for r in rollouts)
+        if not corrected:
+            always |= set(IMPORTANCE_FAULTS)
         worst = max(rollouts, key=lambda r: r.difference / r.tolerance, default=None)
         return {
             "gamma": gamma,
             "gae_lambda": gae_lambda,
             "rollouts": len(rollouts),
             "rollouts_that_agree": sum(r.right for r in rollouts),
+            "rollouts_of_another_policy": corrected,
             "gradient_steps": len(steps),
             "gradient_steps_that_agree": sum(s.right for s in steps),
             "largest_difference": worst.difference if worst else 0.0,
@@ -222,6 +245,8 @@ class AdvantagesRecomputed(Check):
         rows = sum(s.rows for s in wrong)
         relation = float(np.average([s.relation for s in wrong], weights=[s.rows for s in wrong]))
         figures["correlation_with_definition"] = relation
+        if all(s.weight != "equal" for s in wrong):
+            return self._weights_differ(wrong, steps, figures)
         if all(s.empty_rows for s in wrong):
             name = "empty step trained on"
         elif all(s.advantage == "reversed" for s in wrong):
@@ -252,6 +277,25 @@ class AdvantagesRecomputed(Check):
             cause=_sentence(cause),
             advice=advice,
         )
+
+    def _weights_differ(
+        self, wrong: list[StepComparison], steps: list[StepComparison], figures: dict[str, Any]
+    ) -> Finding:
+        return self.finding(
+            "fail" if len(wrong) > 1 else "undecided",
+            f"Another policy acted, and {len(wrong)} of {len(steps)} gradient steps weighed its actions by other numbers than "
+            "their importance.",
+            figures,
+            where=wrong[0].place,
+            cause="The weights were left out of the loss, computed from other log-probabilities, or belong to other rows.",
+            advice="Weigh each row of the policy's loss by min(1, pi / mu), with pi as it was before the update.",
+        )
+
+
+def _compared(sample: Sample, gamma: float, gae_lambda: float) -> RolloutComparison | None:
+    """None where its numbers are not finite."""
+    rollout = Rollout.of(sample)
+    return compare_rollout(rollout, gamma, gae_lambda) if rollout.finite() else None
 
 
 def _sentence(text: str) -> str:

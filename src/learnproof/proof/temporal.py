@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,9 @@ PULL_TOLERANCE = 0.01
 SAME_CRITIC = 1e-4
 """Difference of two critics, as a share of their values, that rounding alone makes of two equal ones."""
 LAG_TOLERANCE = 1e-3
-"""How far from its place the slower network may be, as a share of the way it had to go: float32 rounding."""
+"""How far from its place the slower network may be, as a share of the way it had to go."""
+WEIGHT_ROUNDING = 2 * float(np.finfo(np.float32).eps)
+"""And as a share of its weights: near convergence the way is shorter than what float32 keeps of them."""
 
 TARGET_ROLES = ("reward", "terminated", "discount", "target", "next_value")
 EXPLANATIONS: dict[str, tuple[str, str]] = {
@@ -102,7 +105,11 @@ class TargetsRecomputed(Check):
     min_samples = MIN_STEPS
 
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
-        batches = [recomputed(sample, evidence.run.constants) for sample in evidence.samples("gradient_step")]
+        constants = evidence.run.constants
+        batches = [
+            sample.once("recomputed", partial(recomputed, sample, constants))
+            for sample in evidence.samples("gradient_step")
+        ]
         batches = [batch for batch in batches if np.isfinite(batch.target).all() and np.isfinite(batch.right).all()]
         wrong = [batch for batch in batches if not batch.fits(batch.right)]
         ends = sum(int(batch.wrong["terminal states bootstrapped"].size) for batch in batches)
@@ -205,8 +212,14 @@ class TargetNetworkFollows(Check):
 
     def judge(self, evidence: Evidence, alpha: float) -> Finding:
         every = int(evidence.run.constants.get("target_every", 1))
-        moves = [sample["target_moved"].astype(np.float64) for sample in evidence.samples("gradient_step")]
-        displaced = [move for move in moves if move[2] > LAG_TOLERANCE * max(move[0], move[1])]
+        norms = {u.index: u.modules["target"].weight_norm for u in evidence.updates if "target" in u.modules}
+        moves, displaced = [], []
+        for sample in evidence.samples("gradient_step"):
+            move = sample["target_moved"].astype(np.float64)
+            moves.append(move)
+            rounding = WEIGHT_ROUNDING * norms.get(sample.event.update, 0.0)
+            if move[2] > LAG_TOLERANCE * max(move[0], move[1]) + rounding:
+                displaced.append(move)
         due, still = self._whole_iterations(evidence, every)
         lagged = sum(move[1] > 0 for move in moves)
         figures = {

@@ -27,6 +27,7 @@ from .check import Check, Finding, run_checks
 from .classic import Checklist
 from .direction import PolicyDirection, ValueDirection
 from .finiteness import Finiteness, NothingRefused
+from .given import judge_given_episodes
 from .identity import RatioIsOne
 from .movement import GradientsFlowing, WeightsChanging
 from .performance import QUESTION as PERFORMANCE_QUESTION
@@ -188,7 +189,8 @@ def judge(
     accusation_rate: float = 0.001,
     waive: Mapping[str, str] | None = None,
 ) -> Verdict:
-    """Judge a run. `scores` are None where the policies could not be run again; such a run cannot be proven."""
+    """Judge a run. `scores` are None where the policies could not be run again; such a run cannot be proven, unless it was watched
+    or trained from given episodes and the returns of its own policy rose."""
     waive = dict(waive or {})
     check_waivers(waive)
     try:
@@ -243,6 +245,8 @@ def _performance(
         scores = played_again(evidence)
         if scores is None:
             return None, unless_turned_round(evidence, judge_training_returns(evidence, error_rate))
+    if scores is None and evidence.of_engine:
+        return None, judge_given_episodes(evidence, error_rate)
     if scores is None:
         return None, Finding(
             "performance",

@@ -237,6 +237,11 @@ def _refuse_used(path: Path) -> None:
             "Choose an empty or new folder with --out."
         )
     about = RunFolder(path).read_about()
+    if names != {"about.json"} and "engine" in about:
+        raise RunFolderError(
+            f"There is already an engine's run in {path}. Go on with it: learnproof.TrainingEngine.load({str(path)!r}); or choose another "
+            "folder with out=."
+        )
     if names != {"about.json"}:
         what = "verify" if "watched" in about else "resume"
         said = "Judge it again" if what == "verify" else "Go on with it"

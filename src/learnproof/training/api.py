@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv
 
 from ..config import Settings, parse_settings, to_toml
 from ..envs.making import EnvironmentSource, GivenEnvironment, RegisteredEnvironment
-from ..errors import DiskFull, RunFolderError, TrainingFault, UsageError
+from ..errors import DiskFull, EvidenceError, RunFolderError, TrainingFault, UsageError
 from ..evidence import Evidence
 from ..policies.actor import Mode, NetworkActor
 from ..proof.verdict import Verdict, check_waivers
@@ -28,6 +28,8 @@ from ..seeding import episode_seeds
 from ..show.progress import Display, open_display
 from ..supervising.conclusion import Profile, is_watched, verify_watched
 from .assembly import LearnerType, environment_facts, make_actor
+from .episode_saving import is_engine, read_engine_settings
+from .episode_world import EpisodeWorld
 from .evaluation import Evaluator
 from .interrupt import StopRequest, listen_for_stop
 from .loop import Outcome, Trainer
@@ -121,6 +123,8 @@ def verify(
     folder = RunFolder.open(Path(path))
     if is_watched(folder):
         return verify_watched(folder, profile=profile)
+    if is_engine(folder):
+        return _verify_engine(folder, profile, evaluation_env, display)
     settings = read_settings(folder)
     if profile is not None:
         settings = settings.replace({"proof.profile": profile})
@@ -178,7 +182,34 @@ def resume_command(folder: RunFolder) -> str:
     return f"learnproof resume {shlex.quote(str(folder.path))}"
 
 
+def _verify_engine(
+    folder: RunFolder,
+    profile: Profile | None,
+    evaluation_env: VectorEnv[Any, Any, Any] | None,
+    display: Display | None,
+) -> Verdict:
+    """Of what was trained from given episodes; without an environment to play, by the returns of its own policy's."""
+    settings = read_engine_settings(folder)
+    if profile is not None:
+        settings = settings.replace({"proof.profile": profile})
+    if folder.checkpoints().newest() is None:
+        raise EvidenceError(
+            f"{folder.path} has no checkpoint, and only a checkpoint says which evidence the engine wrote. Call engine.save() first."
+        )
+    world = EpisodeWorld.of(settings, None, None, evaluation_env)
+    with (
+        folder.lock(),
+        display or open_display(settings.expected_transitions, f"Verifying {folder.path}") as shown,
+    ):
+        return prove(folder, settings.of_run(), world.source, shown, lambda env: world.actor(settings))
+
+
 def read_settings(folder: RunFolder) -> Settings:
+    if is_engine(folder):
+        raise UsageError(
+            f"{folder.path} holds what a TrainingEngine learnt from given episodes: go on with it, or act with its policy, by "
+            f"learnproof.TrainingEngine.load({str(folder.path)!r}); judge it by learnproof.verify."
+        )
     return parse_settings(tomllib.loads(folder.read_config()), str(folder.config))
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium as gym
 import torch
 from gymnasium.vector import VectorEnv
 
 from ..algorithms.dqn import DQN
 from ..algorithms.learner import Learner
+from ..algorithms.off_policy import OffPolicyLearner
+from ..algorithms.on_policy import OnPolicyLearner
 from ..algorithms.ppo import PPO
 from ..algorithms.reinforce import REINFORCE
 from ..algorithms.sac import SAC
@@ -47,10 +50,20 @@ def environment_facts(env: VectorEnv[Any, Any, Any]) -> EnvironmentFacts:
 
 def make_actor(settings: Settings, env: VectorEnv[Any, Any, Any]) -> NetworkActor:
     """An untrained actor for this environment; its first weights come from the run's seed."""
-    observations = ObservationLayout(env.single_observation_space)
-    actions = ActionLayout(env.single_action_space)
+    heads = environment_facts(env).action_heads
+    return actor_for_spaces(settings, env.single_observation_space, env.single_action_space, heads)
+
+
+def actor_for_spaces(
+    settings: Settings,
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    action_heads: tuple[str, ...] | None,
+) -> NetworkActor:
+    observations = ObservationLayout(observation_space)
+    actions = ActionLayout(action_space)
     noise = torch.Generator().manual_seed(derive_seed(settings.seed, "first weights"))
-    network = _network(settings, observations, actions, environment_facts(env), noise).to(_device(settings.device))
+    network = _network(settings, observations, actions, action_heads, noise).to(_device(settings.device))
     normalizer = ObservationNormalizer(observations.size) if settings.env.normalize_observations else None
     return NetworkActor(network, observations, actions, normalizer)
 
@@ -59,7 +72,7 @@ def _network(
     settings: Settings,
     observations: ObservationLayout,
     actions: ActionLayout,
-    facts: EnvironmentFacts,
+    action_heads: tuple[str, ...] | None,
     noise: torch.Generator,
 ) -> PolicyNetwork:
     policy = settings.policy
@@ -69,7 +82,7 @@ def _network(
             return QNetwork(observations.size, greedy, policy, settings.dqn.duelling, noise)
         case "sac":
             return SoftPolicy(observations.size, make_soft_head(actions), policy, noise)
-    head = make_head(actions, policy.box_head, policy.log_std_init, facts.action_heads)
+    head = make_head(actions, policy.box_head, policy.log_std_init, action_heads)
     baseline = settings.reinforce.baseline_hidden if settings.algorithm == "reinforce" else None
     return ActorCritic(observations.size, head, policy, noise, baseline)
 
@@ -87,6 +100,28 @@ def make_learner(settings: Settings, actor: NetworkActor, learner_type: LearnerT
             return (kind or DQN)(actor, s.dqn, s.optimizer, s.seed, s.steps)
         case "sac":
             return (kind or SAC)(actor, s.sac, s.optimizer, s.policy, s.seed, s.steps)
+
+
+def set_pace(learner: Learner, batch_size: int, epochs: int, transitions: int) -> None:
+    """How a learner takes the transitions that come next, where each call says it anew (episodes.py): `epochs` passes over them in
+    minibatches of `batch_size`; of a memory, as many minibatches as that."""
+    if isinstance(learner, OnPolicyLearner):
+        learner.settings = learner.settings.model_copy(update={"minibatch_size": batch_size, "epochs": epochs})
+        return
+    assert isinstance(learner, OffPolicyLearner)
+    size = learner.settings.replay_size
+    if transitions > size:
+        raise SettingsError(
+            f"{transitions} transitions at once do not fit into a memory of {size}: the first ones would be forgotten before they are "
+            "learnt from. Raise replay_size, or train more often."
+        )
+    pace = {
+        "minibatch_size": min(batch_size, len(learner.replay) + transitions, size),
+        "gradient_steps": epochs * -(-transitions // batch_size),
+        "train_every": 1,
+        "report_every": 1,
+    }
+    learner.settings = learner.settings.model_copy(update=pace)
 
 
 def make_training_env(settings: Settings, source: EnvironmentSource) -> VectorEnv[Any, Any, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..algorithms.learner import Inspect, UpdateReport
-from ..config import OffPolicySettings, OnPolicySettings, Settings
+from ..config import EvidenceSettings, OffPolicySettings, OnPolicySettings, Settings
 from ..evidence import Inspection, Recorder
 
 Array = np.ndarray[Any, Any]
@@ -20,6 +20,7 @@ FEWEST = 24
 FEWEST_OF_ONE_STEP = 48
 """Where an iteration is one gradient step, it tells less."""
 ONE_IN = 48
+GROWTH = 1.1
 ROWS_LOOKED_AT_AGAIN = 512
 ROLLOUT_ROWS_KEPT = 65_536
 
@@ -35,6 +36,22 @@ class InspectionPlan:
         spaced = np.linspace(first, iterations - 1, count - first).round().astype(int)
         self.iterations = {*range(first), *spaced.tolist()} if e.enabled else set()
         self.gradient_steps = e.updates_per_inspection
+
+    def request(self, iteration: int) -> Inspect:
+        return Inspect(self.gradient_steps, ROWS_LOOKED_AT_AGAIN) if iteration in self.iterations else Inspect()
+
+
+class OpenPlan:
+    """Where nobody knows how many updates will come: the first half of what is allowed, then each time a tenth more have passed."""
+
+    def __init__(self, settings: EvidenceSettings) -> None:
+        count = settings.max_inspections if settings.enabled else 0
+        at = -(-count // 2)
+        self.iterations = set(range(at))
+        for _ in range(count - at):
+            self.iterations.add(at)
+            at = max(at + 1, round(at * GROWTH))
+        self.gradient_steps = settings.updates_per_inspection
 
     def request(self, iteration: int) -> Inspect:
         return Inspect(self.gradient_steps, ROWS_LOOKED_AT_AGAIN) if iteration in self.iterations else Inspect()

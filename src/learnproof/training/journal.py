@@ -16,6 +16,7 @@ from ..config import Settings
 from ..evidence import ChecklistLook, Episode, Evaluation, Event, Fault, Recorder, RunStarted, RunStopped, Update
 from ..evidence.events import ModuleChange
 from ..evidence.reader import read_events
+from ..evidence.recorder import Heard
 from ..proof.monitor import ChecklistMonitor, MonitorLook
 from ..runs.folder import RunFolder
 from ..runs.trackers import open_trackers
@@ -27,7 +28,14 @@ ALWAYS_RECORDED = (RunStarted, Evaluation, Fault, RunStopped)
 
 
 class Journal:
-    def __init__(self, settings: Settings, folder: RunFolder, display: Display, resume_step: int | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        folder: RunFolder,
+        display: Display,
+        resume_step: int | None,
+        heard: Heard | None = None,
+    ) -> None:
         e = settings.evidence
         self.enabled = e.enabled
         self.display = display
@@ -40,7 +48,9 @@ class Journal:
         if resume_step is not None:
             for event in read_events(folder.evidence):
                 self._remember(event)
-        self.recorder = Recorder(folder.path, max_bytes=int(e.max_megabytes * 1e6), keep_samples=e.keep == "samples")
+        self.recorder = Recorder(
+            folder.path, max_bytes=int(e.max_megabytes * 1e6), keep_samples=e.keep == "samples", heard=heard
+        )
         self.trackers = open_trackers(
             settings.trackers, folder.path, settings.model_dump(mode="json"), resume_step, self._warn
         )

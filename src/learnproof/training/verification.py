@@ -13,6 +13,7 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ..config import Settings
 from ..envs.making import AnyVectorEnv, EnvironmentSource
@@ -42,14 +43,23 @@ class Policies:
     digests: dict[str, str]
 
 
-def prove(folder: RunFolder, settings: Settings, source: EnvironmentSource, display: Display) -> Verdict:
-    """Evaluate, judge, and write verdict.json, learning_progress.png and report.html."""
+def prove(
+    folder: RunFolder,
+    settings: Settings,
+    source: EnvironmentSource | None,
+    display: Display,
+    make: Callable[[AnyVectorEnv], NetworkActor] | None = None,
+) -> Verdict:
+    """Evaluate, judge, and write verdict.json, learning_progress.png and report.html.
+
+    `make` gives an untrained actor, where the settings alone do not say how it is made.
+    """
     evidence = read_evidence(folder)
     digests = {"evidence.jsonl": _sha256(folder.evidence.read_bytes())}
     scores = None
-    env = source.evaluation(1)
-    if env is not None:
-        policies = load_policies(folder, settings, env)
+    env = None if source is None else source.evaluation(1)
+    if source is not None and env is not None:
+        policies = load_policies(folder, make or partial(make_actor, settings), env)
         digests |= policies.digests
         scores = paired_scores(settings, source, env, policies, display)
     return conclude(folder, settings, evidence, scores, digests)
@@ -61,8 +71,10 @@ def conclude(
     evidence: Evidence,
     scores: PairedScores | None,
     digests: dict[str, str],
+    *,
+    report: bool = True,
 ) -> Verdict:
-    """Judge what there is and write it down."""
+    """Judge what there is and write it down; `report` = with the picture and the page."""
     verdict = judge(
         evidence,
         scores,
@@ -74,7 +86,8 @@ def conclude(
     verdict = dataclasses.replace(verdict, digests=digests)
     body = verdict.to_json()
     write_file(folder.verdict, json.dumps(body, indent=2, allow_nan=False).encode() + b"\n")
-    show_run(folder, evidence, body)
+    if report:
+        show_run(folder, evidence, body)
     return verdict
 
 
@@ -101,7 +114,7 @@ def read_evidence(folder: RunFolder) -> Evidence:
     return Evidence.read(folder.path)
 
 
-def load_policies(folder: RunFolder, settings: Settings, env: AnyVectorEnv) -> Policies:
+def load_policies(folder: RunFolder, make: Callable[[AnyVectorEnv], NetworkActor], env: AnyVectorEnv) -> Policies:
     initial, trained = folder.initial.newest(), folder.best.newest()
     if initial is None or trained is None:
         missing = "initial" if initial is None else "best"
@@ -109,7 +122,7 @@ def load_policies(folder: RunFolder, settings: Settings, env: AnyVectorEnv) -> P
             f"{folder.path} has no {missing}/ policy: it was removed, or the run was stopped before its first evaluation. "
             f"Go on with it: learnproof resume {shlex.quote(str(folder.path))}"
         )
-    actors = [make_actor(settings, env), make_actor(settings, env)]
+    actors = [make(env), make(env)]
     for actor, checkpoint in zip(actors, (initial, trained), strict=True):
         load_policy_checkpoint(actor, checkpoint)
     return Policies(actors[0], actors[1], {"initial": initial.digest, "best": trained.digest})

@@ -18,12 +18,14 @@ number = st.floats(-3, 3, width=32, allow_subnormal=False)  # training flushes t
     rows=st.lists(st.tuples(number, number, number, number, number, number, number), min_size=1, max_size=12),
     clip_range=st.sampled_from([0.1, 0.2, 0.5]),
     clip_range_value=st.sampled_from([None, 0.2, 1.0]),
+    weighed=st.booleans(),
 )
-def test_derivative_equals_autograd(rows, clip_range, clip_range_value):
+def test_derivative_equals_autograd(rows, clip_range, clip_range_value, weighed):
     ppo = PPOSettings(clip_range=clip_range, clip_range_value=clip_range_value, entropy_coefficient=0.03)
     columns = torch.tensor(rows, dtype=torch.float64).T
     said = Said(*(column.clone().requires_grad_() for column in columns[:3]))
-    asked = Asked(*columns[3:])
+    weight = torch.linspace(0.1, 1, len(rows), dtype=torch.float64) if weighed else None
+    asked = Asked(*columns[3:], weight)
     ratio = (columns[0] - asked.old_log_prob).exp()
     moved = (columns[2] - asked.old_value).abs()
     on_an_edge = (

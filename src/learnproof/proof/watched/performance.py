@@ -18,20 +18,15 @@ from ...evidence.events import Episode
 from ...evidence.watched import Played
 from ..check import Finding
 from ..performance import MIN_SEEDS, PairedScores
+from ..rise import MIN_EPISODES, PARTS, QUESTION, judge_rise, without_first_ones
 from ..seen import Seen, seen
 from ..seen.bootstrap import bootstraps
 from ..seen.token_rollouts import reward_means
-from ..statistics import rise_test, welch_test
+from ..statistics import welch_test
 
-QUESTION = "Did the returns of training rise, beyond chance?"
-MIN_EPISODES = 20
 MIN_REWARDS = 6
-USUALLY = 0.5
-"""Share of successful episodes from which the task counts as done, whether it was from the start or not."""
 OPPOSED = 0.5
 """Rank correlation below minus which two rewards are opposed: shaping that only adds to a reward leaves it above 0."""
-PARTS = 4
-"""The first and the last of so many equal parts are compared in words."""
 
 
 def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
@@ -58,54 +53,7 @@ def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
             figures,
             "Let the script end by itself, so that its first and last weights can be played greedily.",
         )
-    if len(episodes) < MIN_EPISODES:
-        return finding(
-            "undecided",
-            f"{len(episodes)} episodes ended; it takes {MIN_EPISODES} to see a trend.",
-            figures,
-            "Train longer.",
-        )
-    returns = np.array([episode.return_ for episode in episodes])
-    part = max(1, len(returns) // PARTS)
-    first, last = float(returns[:part].mean()), float(returns[-part:].mean())
-    trend = rise_test(returns)
-    figures |= {
-        "first": first,
-        "last": last,
-        "slope_per_episode": trend.slope,
-        "effective_points": trend.effective_points,
-    }
-    words = f"Training returns went from {first:.4g} (first {part} episodes) to {last:.4g} (last {part})"
-    success = _success(episodes)
-    if success is not None:
-        figures |= {"success_first": success[0], "success_last": success[1]}
-        words += f", the success that the environment tells from {success[0]:.0%} to {success[1]:.0%}"
-    if trend.p_value <= error_rate and last > first and success is not None and not success[2]:
-        return finding(
-            "undecided", f"{words}: the reward rises while the task is not done more often.", figures,
-            "Look at some episodes: the reward may pay for something else than the task.", trend.p_value,
-        )  # fmt: skip
-    if trend.p_value <= error_rate and last > first:
-        return finding(
-            "pass", f"{words}: a rise beyond chance (p = {trend.p_value:.2g}). The policies were not run again.", figures,
-            p=trend.p_value,
-        )  # fmt: skip
-    return finding(
-        "undecided", f"{words}: no rise beyond chance (p = {trend.p_value:.2g}).", figures,
-        "Train longer; if it stays flat, look at the findings below.", trend.p_value,
-    )  # fmt: skip
-
-
-def _success(episodes: list[Episode]) -> tuple[float, float, bool] | None:
-    """Shares of the first and the last part of the episodes, and whether the last is beyond the first or half; None where the
-    environment does not tell."""
-    told = np.array([episode.metrics["success"] for episode in episodes if "success" in episode.metrics])
-    if len(told) < max(MIN_EPISODES, 0.8 * len(episodes)):
-        return None
-    part = max(1, len(told) // PARTS)
-    first, last = float(told[:part].mean()), float(told[-part:].mean())
-    noise = float(np.sqrt((first * (1 - first) + last * (1 - last)) / part))
-    return first, last, last > first + 2 * noise or last >= USUALLY
+    return judge_rise(episodes, [episode.return_ for episode in episodes], error_rate, "Training returns", figures)
 
 
 def unless_turned_round(evidence: Evidence, judged: Finding) -> Finding:
@@ -176,21 +124,8 @@ def training_episodes(view: Seen) -> list[Episode]:
     most, steps = lengths.most_common(1)[0]
     alike = {stream for stream, own in lengths.items() if own > steps / 2 and _alike(view, stream, most)}
     mine = sorted((episode for episode in mine if episode.stream in alike), key=lambda episode: episode.step)
-    mine = _without_first_ones(mine)
+    mine = without_first_ones(mine)
     return mine if view.on_policy else [episode for episode in mine if (episode.update or 0) > 0]
-
-
-def _without_first_ones(episodes: list[Episode]) -> list[Episode]:
-    """Of many copies started together the short episodes end first, which looks like a rise where returns grow with length: each
-    copy's first episode is left out, where there are several copies."""
-    begun: set[tuple[int, int]] = set()
-    later = []
-    for episode in episodes:
-        key = (episode.stream, episode.env)
-        if key in begun:
-            later.append(episode)
-        begun.add(key)
-    return later if len(begun) > 1 else episodes
 
 
 def _alike(view: Seen, stream: int, other: int) -> bool:
