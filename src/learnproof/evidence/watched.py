@@ -90,6 +90,8 @@ class ClippingTotals(Event):
     event: ClassVar[str] = "clipping_totals"
     in_time: int
     too_late: int
+    nothing: int = 0
+    """Calls that were given no parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,8 @@ class Clipping:
         """Calls after the step, before another backward pass: they clip what nobody will use."""
         self.waiting = 0
         """Calls after a step, as long as neither another step nor a backward pass has come: a second optimizer may use them."""
+        self.nothing = 0
+        """Calls that were given no parameter at all: a generator that was used up, say."""
         self.clipped: set[int] = set()
         """ids of the parameters clipped since the last step."""
         self.backwards_at_step = 0
@@ -36,7 +38,7 @@ class Clipping:
 
     def move_to(self, child: Session) -> None:
         self.session = child
-        self.in_time = self.too_late = 0
+        self.in_time = self.too_late = self.nothing = 0
         child.senses["clipping"] = self
 
     def stop(self) -> None:
@@ -65,6 +67,7 @@ class Clipping:
     @sense("clipping")
     def count(self, parameters: Any) -> None:
         self.settle()
+        self.nothing += not parameters
         self.clipped.update(id(parameter) for parameter in parameters)
         if self.session.backwards > self.backwards_at_step:
             self.in_time += 1
@@ -91,4 +94,6 @@ class Clipping:
         self.too_late += self.waiting
         self.waiting = 0
         if self.in_time or self.too_late:
-            self.session.say("clipping_totals", last=True, in_time=self.in_time, too_late=self.too_late)
+            self.session.say(
+                "clipping_totals", last=True, in_time=self.in_time, too_late=self.too_late, nothing=self.nothing
+            )

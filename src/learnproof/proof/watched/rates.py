@@ -140,6 +140,16 @@ class ClippingActs(SeenCheck):
         in_time, too_late = sum(t.in_time for t in totals), sum(t.too_late for t in totals)
         partly = [step for step in seen.steps if any(_is_layer(seen, name) for name in step.unclipped)]
         figures: dict[str, Any] = {"in_time": in_time, "too_late": too_late, "steps_clipped_in_part": len(partly)}
+        nothing = sum(t.nothing for t in totals)
+        if nothing >= ENOUGH and nothing > 0.8 * (in_time + too_late):
+            return self.finding(
+                "fail",
+                f"{nothing} of {in_time + too_late} clippings were given no parameters: nothing was clipped.",
+                {**figures, "given_nothing": nothing},
+                where="the call that clips",
+                cause="A filter or generator of parameters can be read once, and the optimizer has read it.",
+                advice="Make a list of it: [p for p in model.parameters() if p.requires_grad].",
+            )
         if too_late >= ENOUGH and not in_time:
             return self.finding(
                 "fail",
