@@ -247,6 +247,7 @@ def _special_rows(
             used & rollout.truncated & ~rollout.terminated,
             {
                 "bootstrap": reward + gamma * final,
+                "twice": reward + 2 * gamma * final,
                 "stop": stops,
                 "go on": goes_on,
                 "next start": reward

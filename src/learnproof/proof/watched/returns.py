@@ -71,6 +71,13 @@ _FAULTS_AT_ENDS = (
     ),
     _FaultAtEnds(
         "cut",
+        "twice",
+        "At {n} time limits the value of the last observation is in the return twice.",
+        "It is added to the reward, and the target bootstraps from it once more.",
+        "Do one of the two: add gamma * value to the reward and stop the sum there, or bootstrap in the recursion.",
+    ),
+    _FaultAtEnds(
+        "cut",
         "next start",
         "At {n} time limits the return is bootstrapped from the first observation of the next episode.",
         "The observation that the environment shows after a reset is taken for the one at which the episode was cut.",

@@ -67,6 +67,8 @@ def returns(made: Rollout, reward, value, final_value, convention: str, scale: f
         future = np.where(stop, 0.0, following[t])
         if convention in ("right", "no last value", "wrong last value"):
             future = np.where(truncated[t], final_value[t], future)
+        if convention == "cut twice":
+            future = np.where(truncated[t], 2 * final_value[t], future)
         if convention == "next start":
             future = np.where(terminated[t], 0.0, following[t])
         delta = scale * reward[t] + GAMMA * future - value[t]
@@ -107,6 +109,7 @@ def test_a_right_definition_is_found_to_rounding(seed):
         ("early", "before", "stop"),
         ("next start", "cut", "next start"),
         ("cut as terminal", "cut", "stop"),
+        ("cut twice", "cut", "twice"),
         ("cut crossing", "cut", "go on"),
         ("no last value", "last", "nothing"),
         ("wrong last value", "last", "the state itself"),
