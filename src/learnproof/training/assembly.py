@@ -89,6 +89,20 @@ def make_learner(settings: Settings, actor: NetworkActor, learner_type: LearnerT
             return (kind or SAC)(actor, s.sac, s.optimizer, s.policy, s.seed, s.steps)
 
 
+def check_schedule(settings: Settings, can_evaluate: bool) -> None:
+    """A plateau that nobody measures would be a constant under another name."""
+    if settings.schedule.kind != "plateau" or (settings.evaluation.every_steps and can_evaluate):
+        return
+    missing = (
+        "set evaluation.every_steps above 0"
+        if can_evaluate
+        else "give a second environment as evaluation_env, which this run has not"
+    )
+    raise SettingsError(
+        f"schedule.kind = 'plateau' cuts the learning rate when evaluations stop improving: {missing}, or use linear."
+    )
+
+
 def make_training_env(settings: Settings, source: EnvironmentSource) -> VectorEnv[Any, Any, Any]:
     return source.training(settings.env.n_envs)
 

@@ -27,7 +27,7 @@ from ..runs.folder import RunFolder
 from ..runs.mirror import Mirror
 from ..seeding import episode_seeds
 from ..show.progress import Display
-from .assembly import LearnerType, environment_facts, make_actor, make_learner, set_up_torch
+from .assembly import LearnerType, check_schedule, environment_facts, make_actor, make_learner, set_up_torch
 from .evaluation import Evaluator
 from .inspection import InspectionPlan
 from .interrupt import StopRequest
@@ -74,6 +74,7 @@ class Trainer:
             progress=Progress(next_checkpoint=settings.checkpoint.every_steps),
         )
         self.evaluator = Evaluator(source, self.facts.metric, settings.evaluation.max_episode_steps)
+        check_schedule(settings, self.evaluator.available)
         self.evaluation_seeds = episode_seeds(settings.seed, "evaluation", settings.evaluation.episodes)
         self.plan = InspectionPlan(settings)
 
