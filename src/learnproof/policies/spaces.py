@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ..errors import UnsupportedSpace
+from ..errors import UnsupportedSpace, UsageError
 
 Array = np.ndarray[Any, Any]
 
@@ -36,6 +36,7 @@ class ObservationLayout:
     """Flattens batches of observations: Box as it is (uint8 images scaled to 0..1), the discrete kinds one-hot."""
 
     def __init__(self, space: gym.Space[Any]) -> None:
+        self.space = space
         self.leaves = _lay_out(space, _observation_width)
         self.size = self.leaves[-1].stop if self.leaves else 0
         if self.size == 0:
@@ -59,6 +60,29 @@ class ObservationLayout:
             rows[:, leaf.start : leaf.stop] = _encode(leaf.space, _pick(batch, leaf.path))
         return rows
 
+    def is_single(self, observation: Any) -> bool:
+        """Whether this is one observation and not a batch of them; what is neither is refused."""
+        singles = set()
+        for leaf in self.leaves:
+            own = leaf.space.shape or ()
+            try:
+                shape = np.shape(_pick(observation, leaf.path))
+            except (LookupError, TypeError, ValueError):
+                shape = None
+            if shape is None or own != shape[len(shape) - len(own) :] or len(shape) - len(own) not in (0, 1):
+                name = "".join(f"[{key!r}]" for key in leaf.path)
+                seen = "is missing" if shape is None else f"has the shape {shape}"
+                raise UsageError(
+                    f"The policy reads one observation of {self.space}, or a batch of them. Here observation{name} {seen}; "
+                    f"{own} or {('N', *own)} was expected."
+                )
+            singles.add(shape == own)
+        return singles == {True}
+
+    def batch_of_one(self, observation: Any) -> Any:
+        decoded = {leaf.path: np.asarray(_pick(observation, leaf.path))[None] for leaf in self.leaves}
+        return _nest(self.space, decoded, ())
+
 
 class ActionLayout:
     """Turns raw rows [N, size] into the batch of actions that an environment takes."""
@@ -73,6 +97,10 @@ class ActionLayout:
     def to_environment(self, raw: Array) -> Any:
         decoded = {leaf.path: _decode(leaf.space, raw[:, leaf.start : leaf.stop]) for leaf in self.leaves}
         return _nest(self.space, decoded, ())
+
+    def first(self, batch: Any) -> Any:
+        """One action out of a batch, in the form that a single environment takes."""
+        return _nest(self.space, {leaf.path: _pick(batch, leaf.path)[0] for leaf in self.leaves}, ())
 
     def sample_uniform(self, count: int, generator: np.random.Generator) -> Array:
         """Raw rows of a policy that knows nothing: uniform over each leaf (normal where a Box has no bounds)."""

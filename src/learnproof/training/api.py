@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from ..config import Settings, parse_settings, to_toml
+from ..config import Settings, to_toml
 from ..envs.making import EnvironmentSource, GivenEnvironment, RegisteredEnvironment
-from ..errors import DiskFull, RunFolderError, TrainingFault, UsageError
+from ..errors import DiskFull, TrainingFault, UsageError
 from ..evidence import Evidence
-from ..policies.actor import Mode, NetworkActor
+from ..policies.actor import Mode
 from ..proof.verdict import Verdict, check_waivers
 from ..runs.about import describe_run
 from ..runs.checkpoint import Checkpoint
@@ -27,11 +25,12 @@ from ..runs.folder import RunFolder, fresh_path
 from ..seeding import episode_seeds
 from ..show.progress import Display, open_display
 from ..supervising.conclusion import Profile, is_watched, verify_watched
-from .assembly import LearnerType, environment_facts, make_actor
+from .assembly import LearnerType
 from .evaluation import Evaluator
 from .interrupt import StopRequest, listen_for_stop
+from .loading import load_policy as load_policy
+from .loading import open_policy, read_settings, resume_command
 from .loop import Outcome, Trainer
-from .saving import load_policy_checkpoint
 from .verification import conclude, prove
 
 Path_ = str | os.PathLike[str]
@@ -135,51 +134,20 @@ def evaluate(
     """Scores of a run's best policy on seeds that neither training nor its proof used, deterministic and sampled."""
     if episodes < 1:
         raise UsageError(f"episodes = {episodes}: play at least one.")
-    folder = RunFolder.open(Path(path))
-    settings = read_settings(folder)
-    source = RegisteredEnvironment(settings.env)
-    actor = load_policy(path)
-    env = source.evaluation(1)
-    evaluator = Evaluator(source, environment_facts(env).metric, settings.evaluation.max_episode_steps)
+    kept = open_policy(path)
+    settings = kept.settings
+    evaluator = Evaluator(kept.source, kept.metric, settings.evaluation.max_episode_steps)
     seeds = episode_seeds(settings.seed if seed is None else seed, "evaluate command", episodes)
     scores = {}
-    with display or open_display(settings.steps, f"Evaluating {folder.path}") as shown:
+    with display or open_display(settings.steps, f"Evaluating {kept.folder.path}") as shown:
         for mode in MODES:
 
             def show(done: int, mode: Mode = mode) -> None:
                 shown.phase(f"{mode}: {done} of {episodes} episodes")
 
-            scores[str(mode)] = evaluator.scores(actor, seeds, mode, show)
+            scores[str(mode)] = evaluator.scores(kept.actor, seeds, mode, show)
     evaluator.close()
     return scores
-
-
-def load_policy(path: Path_, env: VectorEnv[Any, Any, Any] | None = None) -> NetworkActor:
-    """The best policy of a run, with its normalisation: `policy(observations)` gives a batch of actions.
-
-    `env` is needed where the run was trained on a vector environment that was given as an object: only its spaces are read.
-    """
-    folder = RunFolder.open(Path(path))
-    settings = read_settings(folder)
-    best = folder.best.newest()
-    if best is None:
-        raise RunFolderError(f"{folder.path} has no best/ policy. Go on with it: {resume_command(folder)}")
-    if env is not None:
-        actor = make_actor(settings, env)
-    else:
-        made = RegisteredEnvironment(settings.env).evaluation(1)
-        actor = make_actor(settings, made)
-        made.close()
-    load_policy_checkpoint(actor, best)
-    return actor
-
-
-def resume_command(folder: RunFolder) -> str:
-    return f"learnproof resume {shlex.quote(str(folder.path))}"
-
-
-def read_settings(folder: RunFolder) -> Settings:
-    return parse_settings(tomllib.loads(folder.read_config()), str(folder.config))
 
 
 def _source(
