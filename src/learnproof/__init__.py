@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .config import load_settings as load_settings
     from .errors import LearnproofError as LearnproofError
     from .evidence import Evidence as Evidence
+    from .exporting.export import export_policy as export_policy
     from .proof.verdict import Verdict as Verdict
     from .supervising import callbacks as callbacks
     from .supervising.joining import watch as watch
@@ -37,6 +38,7 @@ _HOMES = {
     "Settings": "config",
     "Verdict": "proof.verdict",
     "evaluate": "training.api",
+    "export_policy": "exporting.export",
     "gradient_flow": "training.gradient_flow",
     "load_policy": "training.api",
     "load_settings": "config",

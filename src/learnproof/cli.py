@@ -17,6 +17,7 @@ import tyro
 from pydantic import ValidationError
 
 from . import __version__
+from .commands import policies
 from .config import Settings, explained, load_settings
 from .errors import LearnproofError, UsageError, did_you_mean
 
@@ -383,6 +384,8 @@ COMMANDS: dict[str, Command] = {
     "verify": Command(Verify, verify),
     "evaluate": Command(Evaluate, evaluate),
     "report": Command(Report, report),
+    "enjoy": Command(policies.Enjoy, policies.enjoy),
+    "export": Command(policies.Export, policies.export),
     "watch": Command(Watch, watch),
     "follow": Command(Follow, follow),
     "probe": Command(Probe, probe),

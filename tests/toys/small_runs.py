@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from more_environments import register_more_toys
 from toy_environments import register_toys
 
 from learnproof.config import Settings, to_toml
@@ -34,12 +35,15 @@ RUNS: dict[str, dict[str, Any]] = {
     "dqn": {"env.id": "CartPole-v1", "dqn": {**OFF_POLICY, "duelling": True}},
     "sac": {"env.id": "Pendulum-v1", "sac": {**OFF_POLICY, "train_every": 4}},
     "sac discrete": {"env.id": "CartPole-v1", "sac": {**OFF_POLICY, "train_every": 4}},
+    "ppo everything": {"env.id": "toy/Everything-v0", "ppo": ON_POLICY, "policy.box_head": "gaussian"},
+    "ppo painter": {"env.id": "toy/Painter-v0", "ppo": ON_POLICY},
 }
 """By name; the algorithm is the first word."""
 
 
 def settings_of(name: str, **changes: Any) -> Settings:
     register_toys()
+    register_more_toys()
     algorithm = name.split()[0]
     flat: dict[str, Any] = {**SHARED, "algorithm": algorithm}
     for key, value in (RUNS[name] | changes).items():

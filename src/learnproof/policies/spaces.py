@@ -7,7 +7,7 @@ those.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,8 +80,15 @@ class ObservationLayout:
         return singles == {True}
 
     def batch_of_one(self, observation: Any) -> Any:
-        decoded = {leaf.path: np.asarray(_pick(observation, leaf.path))[None] for leaf in self.leaves}
-        return _nest(self.space, decoded, ())
+        return self.nest([np.asarray(_pick(observation, leaf.path))[None] for leaf in self.leaves])
+
+    def nest(self, values: Sequence[Array]) -> Any:
+        """One array for each leaf, in their order, as the space has them."""
+        return _nest(self.space, {leaf.path: value for leaf, value in zip(self.leaves, values, strict=True)}, ())
+
+    def parts(self, observation: Any) -> list[Any]:
+        """The other way round."""
+        return [_pick(observation, leaf.path) for leaf in self.leaves]
 
 
 class ActionLayout:
@@ -97,6 +104,10 @@ class ActionLayout:
     def to_environment(self, raw: Array) -> Any:
         decoded = {leaf.path: _decode(leaf.space, raw[:, leaf.start : leaf.stop]) for leaf in self.leaves}
         return _nest(self.space, decoded, ())
+
+    def parts(self, action: Any) -> list[Any]:
+        """What belongs to each leaf, in their order."""
+        return [_pick(action, leaf.path) for leaf in self.leaves]
 
     def first(self, batch: Any) -> Any:
         """One action out of a batch, in the form that a single environment takes."""

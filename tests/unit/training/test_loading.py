@@ -26,11 +26,15 @@ def observations(name, count=50):
 def pick(batch, position):
     if isinstance(batch, dict):
         return {key: pick(value, position) for key, value in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(pick(value, position) for value in batch)
     return batch[position]
 
 
 def leaves(action):
-    return [leaf for key in action for leaf in leaves(action[key])] if isinstance(action, dict) else [action]
+    if isinstance(action, dict):
+        return [leaf for key in action for leaf in leaves(action[key])]
+    return [leaf for part in action for leaf in leaves(part)] if isinstance(action, tuple) else [action]
 
 
 @pytest.mark.parametrize("name", RUNS)

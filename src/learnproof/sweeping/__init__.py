@@ -1,0 +1,1 @@
+"""Many trainings, in search of better settings."""
