@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .proof.verdict import Verdict as Verdict
     from .supervising import callbacks as callbacks
     from .supervising.joining import watch as watch
+    from .sweeping.running import resume_sweep as resume_sweep
+    from .sweeping.running import sweep as sweep
     from .training.api import RunResult as RunResult
     from .training.api import evaluate as evaluate
     from .training.api import load_policy as load_policy
@@ -43,6 +45,8 @@ _HOMES = {
     "load_policy": "training.api",
     "load_settings": "config",
     "resume": "training.api",
+    "resume_sweep": "sweeping.running",
+    "sweep": "sweeping.running",
     "train": "training.api",
     "verify": "training.api",
     "watch": "supervising.joining",

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
 from ..errors import UsageError
+from ..runs.about import package_version
 from ..runs.atomic import write_file
 from ..training.loading import KeptPolicy, open_policy
 from .checking import Agreement, compare, met_observations, random_inputs
@@ -117,7 +117,7 @@ def _notes(kept: KeptPolicy, graph: PolicyGraph) -> dict[str, str]:
     """Where the file comes from, for whoever finds it without its run."""
     settings = kept.settings
     return {
-        "learnproof": __version__,
+        "learnproof": package_version("learnproof") or "unknown",
         "environment": settings.env.id,
         "environment_arguments": json.dumps(settings.env.kwargs, sort_keys=True),
         "algorithm": settings.algorithm,

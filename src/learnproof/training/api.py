@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from .evaluation import Evaluator
 from .interrupt import StopRequest, listen_for_stop
 from .loading import load_policy as load_policy
 from .loading import open_policy, read_settings, resume_command
-from .loop import Outcome, Trainer
+from .loop import OnEvaluation, Outcome, Trainer
 from .verification import conclude, prove
 
 Path_ = str | os.PathLike[str]
@@ -55,12 +56,15 @@ def train(
     out: Path_ | None = None,
     display: Display | None = None,
     learner_type: LearnerType | None = None,
+    on_evaluation: OnEvaluation | None = None,
+    stop_request: StopRequest | None = None,
     **changes: Any,
 ) -> RunResult:
     """Train on an environment and prove what was learnt.
 
     `env` is a Gymnasium id, or a vector environment together with a second one as `evaluation_env`. Settings by dotted
-    name: train("CartPole-v1", steps=50_000, **{"ppo.learning_rate": 1e-3}).
+    name: train("CartPole-v1", steps=50_000, **{"ppo.learning_rate": 1e-3}). `on_evaluation(step, score)` hears of each
+    evaluation, and a text that it returns ends the run. Who gives a `stop_request` listens to signals himself.
     """
     settings = (settings or Settings()).replace(changes)
     check_waivers(settings.proof.waive)
@@ -87,7 +91,8 @@ def train(
     trainer = Trainer(settings, source, learner_type)
     folder = RunFolder.create(path, to_toml(settings), about)
     with folder.lock():
-        return _run(folder, settings, source, trainer, None, display, again=False)
+        trainer.on_evaluation = on_evaluation
+        return _run(folder, settings, source, trainer, None, display, stop_request, again=False)
 
 
 def resume(
@@ -98,6 +103,8 @@ def resume(
     evaluation_env: VectorEnv[Any, Any, Any] | None = None,
     display: Display | None = None,
     learner_type: LearnerType | None = None,
+    on_evaluation: OnEvaluation | None = None,
+    stop_request: StopRequest | None = None,
 ) -> RunResult:
     """Go on with a run from its newest checkpoint, or from the one at `step`; everything after it is dropped."""
     folder = RunFolder.open(Path(path))
@@ -106,7 +113,8 @@ def resume(
     with folder.lock():
         checkpoint = folder.checkpoints().open(step) if step is not None else folder.checkpoints().newest()
         trainer = Trainer(settings, source, learner_type)
-        return _run(folder, settings, source, trainer, checkpoint, display, again=True)
+        trainer.on_evaluation = on_evaluation
+        return _run(folder, settings, source, trainer, checkpoint, display, stop_request, again=True)
 
 
 def verify(
@@ -167,6 +175,7 @@ def _run(
     trainer: Trainer,
     checkpoint: Checkpoint | None,
     display: Display | None,
+    stop_request: StopRequest | None,
     *,
     again: bool,
 ) -> RunResult:
@@ -177,7 +186,7 @@ def _run(
             shown.say(f"training had ended at step {checkpoint.step}; what it learnt is proven anew")
             trainer.restore_best(folder, checkpoint)
             return RunResult(folder.path, checkpoint.step, prove(folder, settings, source, shown))
-        with listen_for_stop(shown.say) as request:
+        with nullcontext(stop_request) if stop_request is not None else listen_for_stop(shown.say) as request:
             if checkpoint is not None:
                 shown.say(f"going on from step {checkpoint.step}")
                 trainer.go_on(folder, shown, checkpoint)
