@@ -83,22 +83,23 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # plateau alone has a memory that could be lost
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(k, marks=[] if k in ("cosine", "plateau") else pytest.mark.thorough) for k in sorted(SCHEDULES)],
+    [pytest.param(k, marks=[] if k == "plateau" else pytest.mark.thorough) for k in sorted(SCHEDULES)],
 )
 def test_every_schedule_goes_on_where_it_was(tmp_path, kind):
     small = {name: value for name, value in SMALL.items() if not name.startswith("env")}
     settings = {**small, **SCHEDULES[kind], "schedule.kind": kind, "evaluation.max_episode_steps": 100}
     settings |= {"ppo.learning_rate": 1e-6 if kind == "plateau" else 1e-3, "stopping.decline_patience": 0}
+    settings |= {"steps": 1280, "evaluation.every_steps": 250}
 
     def world():
         return {"env": Corridor(4), "evaluation_env": Corridor(2)}
 
     learnproof.train(**world(), out=tmp_path / "calm", display=Display(), **settings)
     result = learnproof.train(**world(), out=tmp_path / "hunted", display=Display(300), **settings)
-    for step in (900, 1400, None):
+    for step in (800, None):
         assert result.verdict is None
         result = learnproof.resume(tmp_path / "hunted", **world(), display=Display(step))
     assert digests(tmp_path / "hunted") == digests(tmp_path / "calm")
@@ -112,7 +113,7 @@ def test_every_schedule_goes_on_where_it_was(tmp_path, kind):
             assert all(falls)
         case "cosine":
             assert rates[0] == pytest.approx(1e-4), "the warm-up begins at a tenth"
-            assert not any(falls[:5])
+            assert not any(falls[:4])
             assert all(falls[-5:])
         case "plateau":
             cuts = [b / a for a, b in itertools.pairwise(rates) if b < a]

@@ -17,7 +17,7 @@ from learnproof.training.interrupt import StopRequest
 from learnproof.training.loop import Trainer
 
 SHARED = {
-    "steps": 600,
+    "steps": 256,
     "policy.hidden": (16, 16),
     "env.n_envs": 2,
     "env.normalize_observations": True,
@@ -25,7 +25,7 @@ SHARED = {
     "evaluation.episodes": 2,
 }
 ON_POLICY = {"n_steps": 64, "minibatch_size": 32}
-OFF_POLICY = {"learning_starts": 100, "minibatch_size": 32}
+OFF_POLICY = {"learning_starts": 64, "minibatch_size": 32}
 RUNS: dict[str, dict[str, Any]] = {
     "ppo dict": {"env.id": "toy/Pantry-v0", "ppo": ON_POLICY},
     "ppo gaussian": {"env.id": "Pendulum-v1", "ppo": ON_POLICY, "policy.shared_trunk": True},

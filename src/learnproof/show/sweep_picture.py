@@ -195,19 +195,20 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _scatter(axes: Any, points: Sequence[tuple[float, Mapping[str, Any]]], results: Mapping[str, Any]) -> None:
     """The scores; below them those trials that have none. The best is ringed."""
-    known = marks(COLOURS)
-    scored = False
+    for kind, mark in marks(COLOURS).items():
+        own = [(x, trial["score"]) for x, trial in points if outcome(trial) == kind]
+        scored = [(x, score) for x, score in own if score is not None]
+        foot = [x for x, score in own if score is None]
+        if scored:
+            axes.plot(*zip(*scored, strict=True), linestyle="", zorder=3, **_look(mark))
+        if foot:
+            low = np.full(len(foot), 0.04)
+            axes.plot(foot, low, transform=axes.get_xaxis_transform(), clip_on=False, linestyle="", **_look(mark))
     for x, trial in points:
-        mark = known[outcome(trial)]
-        if trial["score"] is None:
-            axes.plot([x], [0.04], transform=axes.get_xaxis_transform(), clip_on=False, linestyle="", **_look(mark))
-            continue
-        scored = True
-        axes.plot([x], [trial["score"]], linestyle="", zorder=3, **_look(mark))
         if trial["number"] == results["best"]:
             ring = {"markerfacecolor": "none", "markeredgecolor": COLOURS.ink, "markeredgewidth": 1.4}
             axes.plot([x], [trial["score"]], "o", markersize=12, zorder=4, **ring)
-    if not scored:
+    if all(trial["score"] is None for _, trial in points):
         _nothing(axes)
     axes.margins(y=0.12)
 

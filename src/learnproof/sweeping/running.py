@@ -118,16 +118,15 @@ def _run(folder: SweepFolder, plan: SweepPlan, metric: str, sheet: SweepSheet) -
             waiting = study.left_behind()
             for asked in waiting:
                 sheet.say(_taken_up(study, asked))
-            paused: list[dict[str, Any]] = []
+            body = None
             while not request and (waiting or study.ended() < plan.trials):
                 asked = waiting.pop(0) if waiting else study.ask()
                 sheet.trial(asked.number, plan.trials, asked.values)
                 trial = Trial(study, folder, asked, request, sheet.display_for(plan.settings.steps))
                 record = trial.run().to_json()
                 sheet.ended(record)
-                paused = [record] if record["state"] == "paused" else []
-                _publish(folder, plan, study, metric, paused)
-        body = _publish(folder, plan, study, metric, paused)
+                body = _publish(folder, plan, study, metric, [record] if record["state"] == "paused" else [])
+        body = body or _publish(folder, plan, study, metric, [])
         sheet.summary(body, str(folder.path), folder.resume_command if request else None)
         return SweepResult(folder.path, body, None if request.signal is None else int(request.signal))
 
