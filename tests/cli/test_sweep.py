@@ -54,7 +54,7 @@ def test_a_sweep_killed_in_the_middle_of_a_trial_goes_on_with_it(monkeypatch, ca
         (["--resume", "nowhere"], 1, "no sweep in nowhere"),
         (["CartPole-v1", "--resume", "nowhere"], 2, "leave the environment away"),
         (["--resume", "nowhere", "--vary", "ppo.gamma=0.9..1"], 2, "leave --vary away"),
-        (["--resume", "nowhere", "--ppo.gamma", "0.9"], 2, "leave --settings away"),
+        (["--resume", "nowhere", "--ppo.gamma", "0.9"], 2, "leave the settings of the trials away"),
     ],
 )
 def test_bad_usage_says_what_to_do_and_leaves_nothing(monkeypatch, capsys, tmp_path, words, code, said):

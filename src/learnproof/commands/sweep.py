@@ -40,7 +40,7 @@ class Sweep:
     """median = give a trial up whose best evaluation is below the median of the finished trials at the same step."""
     prune_after: int = 5
     """Finished trials before any is given up."""
-    warmup: float = 0.25
+    prune_from: float = 0.25
     """Share of the step budget before a trial is given up."""
     resume: Path | None = None
     """Go on with the sweep in this folder, by its own plan; with --trials for longer."""
@@ -83,7 +83,7 @@ def sweep(arguments: Sweep) -> int:
             sampler=arguments.sampler,
             pruner=arguments.pruner,
             prune_after=arguments.prune_after,
-            warmup=arguments.warmup,
+            prune_from=arguments.prune_from,
         ).exit_code
     except ValidationError as error:
         raise explained(error, "the command line") from None
@@ -94,7 +94,8 @@ def _refuse_a_new_plan(arguments: Sweep) -> None:
     own = ("resume", "trials")
     given = [name for name in vars(plain) if name not in own and getattr(arguments, name) != getattr(plain, name)]
     if given:
-        words = ", ".join("the environment" if name == "env" else f"--{name.replace('_', '-')}" for name in given)
+        said = {"env": "the environment", "settings": "the settings of the trials"}
+        words = ", ".join(said.get(name, f"--{name.replace('_', '-')}") for name in given)
         raise UsageError(
             f"A sweep goes on with the plan that it began with (its sweep.toml): leave {words} away. Only --trials may be given, to "
             "make it longer."

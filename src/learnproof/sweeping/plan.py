@@ -47,7 +47,7 @@ class SweepPlan(Section):
     """median = give a trial up whose best evaluation is below the median of the finished trials at the same step."""
     prune_after: int = Field(5, ge=1)
     """Finished trials before any is given up."""
-    warmup: float = Field(0.25, ge=0, le=1)
+    prune_from: float = Field(0.25, ge=0, le=1)
     """Share of the step budget before a trial is given up."""
     space: dict[str, str | list[Any]] = Field(default_factory=dict)
     """Ranges and choices by dotted name, as they are typed."""

@@ -75,7 +75,7 @@ class SweepStudy:
         pruner = optuna.pruners.NopPruner()
         if self.plan.pruner == "median":
             pruner = optuna.pruners.MedianPruner(
-                n_startup_trials=self.plan.prune_after, n_warmup_steps=math.ceil(self.plan.warmup * self.plan.rungs)
+                n_startup_trials=self.plan.prune_after, n_warmup_steps=math.ceil(self.plan.prune_from * self.plan.rungs)
             )
         try:
             study: Study = optuna.create_study(

@@ -74,7 +74,7 @@ def test_what_a_kill_left_running_is_found_with_its_values_notes_and_reports(tmp
 
 
 def test_trials_that_fall_behind_are_given_up_and_good_ones_are_not(tmp_path):
-    study = SweepStudy(tmp_path / "study.db", plan(prune_after=2, warmup=0.2))
+    study = SweepStudy(tmp_path / "study.db", plan(prune_after=2, prune_from=0.2))
     assert study.plan.rungs == 10
     for good in (10.0, 12.0, 14.0):
         asked = study.ask()
@@ -90,7 +90,7 @@ def test_trials_that_fall_behind_are_given_up_and_good_ones_are_not(tmp_path):
 
 
 def test_without_a_pruner_nothing_is_given_up(tmp_path):
-    study = SweepStudy(tmp_path / "study.db", plan(pruner="none", prune_after=1, warmup=0))
+    study = SweepStudy(tmp_path / "study.db", plan(pruner="none", prune_after=1, prune_from=0))
     first = study.ask()
     study.report(first, 1, 100.0)
     study.finish(first, 100.0)
@@ -98,7 +98,7 @@ def test_without_a_pruner_nothing_is_given_up(tmp_path):
 
 
 def test_rollouts_that_pass_over_an_evaluation_are_compared_all_the_same(tmp_path):
-    study = SweepStudy(tmp_path / "study.db", plan(prune_after=1, warmup=0))
+    study = SweepStudy(tmp_path / "study.db", plan(prune_after=1, prune_from=0))
     first = study.ask()
     for rung in range(5):
         study.report(first, rung, 50.0)
