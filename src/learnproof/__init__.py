@@ -20,10 +20,13 @@ if TYPE_CHECKING:
     from .config import load_settings as load_settings
     from .errors import LearnproofError as LearnproofError
     from .evidence import Evidence as Evidence
+    from .exporting.export import export_policy as export_policy
     from .proof.performance import PairedScores as PairedScores
     from .proof.verdict import Verdict as Verdict
     from .supervising import callbacks as callbacks
     from .supervising.joining import watch as watch
+    from .sweeping.running import resume_sweep as resume_sweep
+    from .sweeping.running import sweep as sweep
     from .training.api import RunResult as RunResult
     from .training.api import evaluate as evaluate
     from .training.api import load_policy as load_policy
@@ -47,10 +50,13 @@ _HOMES = {
     "TrainingMetrics": "training.episode_metrics",
     "Verdict": "proof.verdict",
     "evaluate": "training.api",
+    "export_policy": "exporting.export",
     "gradient_flow": "training.gradient_flow",
     "load_policy": "training.api",
     "load_settings": "config",
     "resume": "training.api",
+    "resume_sweep": "sweeping.running",
+    "sweep": "sweeping.running",
     "train": "training.api",
     "verify": "training.api",
     "watch": "supervising.joining",

@@ -17,6 +17,8 @@ import tyro
 from pydantic import ValidationError
 
 from . import __version__
+from .commands import policies
+from .commands import sweep as sweeps
 from .config import Settings, explained, load_settings
 from .errors import LearnproofError, UsageError, did_you_mean
 
@@ -380,9 +382,12 @@ class Command:
 COMMANDS: dict[str, Command] = {
     "train": Command(Train, train),
     "resume": Command(Resume, resume),
+    "sweep": Command(sweeps.Sweep, sweeps.sweep),
     "verify": Command(Verify, verify),
     "evaluate": Command(Evaluate, evaluate),
     "report": Command(Report, report),
+    "enjoy": Command(policies.Enjoy, policies.enjoy),
+    "export": Command(policies.Export, policies.export),
     "watch": Command(Watch, watch),
     "follow": Command(Follow, follow),
     "probe": Command(Probe, probe),
@@ -419,9 +424,9 @@ def _dispatch(name: str, words: list[str]) -> int:
     if command.arguments is Watch and "--" in words:
         cut = words.index("--")
         words, default = words[:cut], Watch(command=tuple(words[cut + 1 :]))
-    if command.arguments is Train:
+    if command.arguments in (Train, sweeps.Sweep):
         path = _config_named_in(words)
-        default = Train(settings=load_settings(path)) if path is not None else None
+        default = command.arguments(settings=load_settings(path)) if path is not None else None
     try:
         arguments = tyro.cli(command.arguments, prog=f"learnproof {name}", args=words, default=default)
     except ValidationError as error:

@@ -15,6 +15,7 @@
     │   ├── CheckpointMismatch    a whole checkpoint, of another network, environment or setting
     │   └── CheckpointVersion     written by a version whose form is not known here
     ├── EvidenceError             an evidence file that cannot be read
+    ├── ExportFault               an exported file does not act as its policy does
     └── DiskFull                  the disk took no more; what was there before is still there
 
 Each message says what happened, with the numbers, the likeliest cause, and what to do next. Everything that is
@@ -96,6 +97,10 @@ class CheckpointVersion(CheckpointError):
 
 
 class EvidenceError(LearnproofError):
+    pass
+
+
+class ExportFault(LearnproofError):
     pass
 
 

@@ -55,6 +55,13 @@ def test_every_command_explains_itself(monkeypatch, capsys, tmp_path):
         assert f"learnproof {command}" in printed
 
 
+def test_the_help_of_train_explains_every_schedule(monkeypatch, capsys, tmp_path):
+    code, printed = inside(monkeypatch, capsys, tmp_path, "train", "--help")
+    assert code == 0
+    for word in ("constant", "linear", "cosine", "plateau", "warm-up"):
+        assert word in printed
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -71,6 +78,11 @@ def test_every_command_explains_itself(monkeypatch, capsys, tmp_path):
         (["train", "CartPole-v1", "--policy.hidden", "0"], "greater than or equal to 1"),
         (["train", "CartPole-v1", "--proof.waive", "ratio_is_on", "because"], "ratio_is_one"),
         (["train", "nowhere:Env-v0"], "nowhere"),
+        (
+            ["train", "CartPole-v1", "--schedule.kind", "plateau", "--evaluation.every-steps", "0"],
+            "every_steps above 0",
+        ),
+        (["train", "CartPole-v1", "--schedule.kind", "cosin"], "cosine"),
     ],
 )
 def test_bad_usage_is_exit_code_2_and_says_what_to_do(monkeypatch, capsys, tmp_path, words, said):

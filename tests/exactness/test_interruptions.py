@@ -1,5 +1,6 @@
 """Ctrl-C, again and again, changes nothing: the run ends in the same bytes as one that was left alone."""
 
+import itertools
 import signal
 
 import pytest
@@ -72,6 +73,52 @@ def test_going_back_to_an_earlier_checkpoint_gives_the_same_end(tmp_path):
     earlier = RunFolder.open(tmp_path / "back").checkpoints().steps()[0]
     learnproof.resume(tmp_path / "back", step=earlier, display=Display())
     assert digests(tmp_path / "back") == digests(tmp_path / "calm")
+
+
+SCHEDULES = {
+    "constant": {},
+    "linear": {},
+    "cosine": {"schedule.warmup_fraction": 0.4},
+    "plateau": {"schedule.plateau_patience": 1, "schedule.final_fraction": 0.01, "stopping.plateau_patience": 0},
+}
+
+
+@pytest.mark.slow  # plateau alone has a memory that could be lost
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=[] if k == "plateau" else pytest.mark.thorough) for k in sorted(SCHEDULES)],
+)
+def test_every_schedule_goes_on_where_it_was(tmp_path, kind):
+    small = {name: value for name, value in SMALL.items() if not name.startswith("env")}
+    settings = {**small, **SCHEDULES[kind], "schedule.kind": kind, "evaluation.max_episode_steps": 100}
+    settings |= {"ppo.learning_rate": 1e-6 if kind == "plateau" else 1e-3, "stopping.decline_patience": 0}
+    settings |= {"steps": 1280, "evaluation.every_steps": 250}
+
+    def world():
+        return {"env": Corridor(4), "evaluation_env": Corridor(2)}
+
+    learnproof.train(**world(), out=tmp_path / "calm", display=Display(), **settings)
+    result = learnproof.train(**world(), out=tmp_path / "hunted", display=Display(300), **settings)
+    for step in (800, None):
+        assert result.verdict is None
+        result = learnproof.resume(tmp_path / "hunted", **world(), display=Display(step))
+    assert digests(tmp_path / "hunted") == digests(tmp_path / "calm")
+
+    rates = [update.learning_rate for update in learnproof.Evidence.read(tmp_path / "hunted").updates]
+    falls = [b < a for a, b in itertools.pairwise(rates)]
+    match kind:
+        case "constant":
+            assert set(rates) == {1e-3}
+        case "linear":
+            assert all(falls)
+        case "cosine":
+            assert rates[0] == pytest.approx(1e-4), "the warm-up begins at a tenth"
+            assert not any(falls[:4])
+            assert all(falls[-5:])
+        case "plateau":
+            cuts = [b / a for a, b in itertools.pairwise(rates) if b < a]
+            assert len(cuts) >= 2
+            assert set(cuts) == {0.5}
 
 
 OTHERS = {

@@ -2,6 +2,12 @@
 
 `make_schedule(settings)` gives the type that the setting names. Progress is counted in environment steps over the step
 budget, in the same unit where a schedule is sized and where it is read, so that it cannot run out early.
+
+    constant   1                        linear, cosine   from 1 down to `final_fraction` at the end of the budget
+    plateau    1, cut by `plateau_factor` whenever `plateau_patience` evaluations bring no new best
+    warm-up    before any of these: rises over the first `warmup_fraction` of the budget
+
+Only plateau has a memory; a checkpoint holds it, so that a resumed run cuts at the same evaluation.
 """
 
 from __future__ import annotations
@@ -10,6 +16,9 @@ import math
 from typing import Any, Protocol
 
 from ..config import ScheduleSettings
+
+WARM_UP_BEGINS = 0.1
+"""Not at 0: the rate holds for a whole iteration, and the first rollout, often a tenth of the run, would teach nothing."""
 
 
 class Schedule(Protocol):
@@ -93,7 +102,10 @@ class PlateauSchedule:
 
 
 class WarmUp:
-    """Rises from 0 over the first `share` of the budget, then hands over to another schedule."""
+    """Rises in a straight line over the first `share` of the budget, then hands over to another schedule.
+
+    The other one begins where this one ends: its budget is what is left.
+    """
 
     def __init__(self, share: float, after: Schedule) -> None:
         self.share = share
@@ -101,7 +113,7 @@ class WarmUp:
 
     def factor(self, progress: float) -> float:
         if progress < self.share:
-            return progress / self.share
+            return WARM_UP_BEGINS + (1 - WARM_UP_BEGINS) * progress / self.share
         return self.after.factor((progress - self.share) / (1 - self.share))
 
     def observe(self, score: float) -> None:

@@ -27,8 +27,10 @@ from .sections import StoppingSettings as StoppingSettings
 from .settings import ALGORITHMS as ALGORITHMS
 from .settings import Settings as Settings
 from .settings import explained as explained
+from .settings import field_type as field_type
 from .settings import load_settings as load_settings
 from .settings import parse_settings as parse_settings
 from .settings import parsed as parsed
 from .settings import setting_names as setting_names
 from .settings import to_toml as to_toml
+from .settings import value_of as value_of

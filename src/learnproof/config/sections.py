@@ -52,13 +52,14 @@ class ScheduleSettings(Section):
     """How the learning rate changes over the run."""
 
     kind: Literal["constant", "linear", "cosine", "plateau"] = "linear"
-    """constant, linear or cosine decay over the step budget, or plateau: cut when evaluations stop improving."""
+    """constant; linear or cosine: falls over the step budget, evenly or slowly first and last; plateau: is cut whenever
+    evaluations stop improving, and so needs evaluation.every_steps."""
     final_fraction: float = Field(0.1, ge=0, le=1)
     """What is left of the learning rate at the end (linear, cosine) or at the least (plateau)."""
     warmup_fraction: float = Field(0.0, ge=0, lt=1)
-    """Share of the budget over which the learning rate first rises from 0."""
+    """Share of the budget over which the learning rate first rises from a tenth (warm-up); with any kind, 0 = none."""
     plateau_patience: int = Field(5, ge=1)
-    """Evaluations without improvement before a cut (plateau)."""
+    """Evaluations without a new best before a cut (plateau); keep it below stopping.plateau_patience, which ends the run."""
     plateau_factor: float = Field(0.5, gt=0, lt=1)
     """Factor of one cut (plateau)."""
 

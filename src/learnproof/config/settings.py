@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+import types
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -154,6 +155,46 @@ def setting_names(model: type[BaseModel] = Settings, prefix: str = "") -> list[s
         else:
             names.append(prefix + name)
     return names
+
+
+def value_of(settings: Settings, dotted: str) -> Any:
+    """One value, by its dotted name; of env.kwargs those that are given, else None."""
+    node: Any = settings
+    for name in dotted.split("."):
+        if isinstance(node, dict):
+            node = node.get(name)
+        elif isinstance(node, BaseModel) and name in type(node).model_fields:
+            node = getattr(node, name)
+        else:
+            raise _unknown_setting(dotted)
+    if isinstance(node, BaseModel):
+        raise SettingsError(f"{dotted!r} is a section of settings. Name one of them: {_names_in(dotted)}.")
+    return node
+
+
+def field_type(dotted: str) -> frozenset[type]:
+    """The types that a setting may have: {float}, {int, NoneType}, ...; an argument of an environment may be any."""
+    value_of(Settings(), dotted)
+    model: Any = Settings
+    for name in dotted.split("."):
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            return frozenset({int, float, str, bool})
+        model = model.model_fields[name].annotation
+    return frozenset(_leaves_of(model))
+
+
+def _leaves_of(annotation: Any) -> list[type]:
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return [leaf for part in typing.get_args(annotation) for leaf in _leaves_of(part)]
+    if origin is Literal:
+        return [type(value) for value in typing.get_args(annotation)]
+    return [origin or annotation]
+
+
+def _names_in(section: str) -> str:
+    names = [name for name in setting_names() if name.startswith(f"{section}.")]
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
 
 
 def _unknown_setting(dotted: str, model: type[Section] = Settings) -> SettingsError:

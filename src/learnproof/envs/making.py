@@ -17,7 +17,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
@@ -28,6 +28,7 @@ from . import register_environments
 from .contract import CheckedEnv
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
+T = TypeVar("T")
 
 
 class EnvironmentSource(Protocol):
@@ -67,13 +68,18 @@ class RegisteredEnvironment:
     def evaluation(self, n_envs: int) -> AnyVectorEnv:
         return self.training(n_envs)
 
-    def _single(self) -> gym.Env[Any, Any]:
+    def single(self, render_mode: str | None = None) -> gym.Env[Any, Any]:
+        """One instance by itself, for somebody who watches it."""
+        drawn = {} if render_mode is None else {"render_mode": render_mode}
+        return self._teach(lambda: self._single(**drawn))
+
+    def _single(self, **more: Any) -> gym.Env[Any, Any]:
         if multiprocessing.parent_process() is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches workers too; the run, not they, decides
-        env = gym.make(self.spec, disable_env_checker=True, **self._kwargs)
+        env = gym.make(self.spec, disable_env_checker=True, **self._kwargs, **more)
         return CheckedEnv(env, self.settings.cast_observations)
 
-    def _teach(self, make: Callable[[], AnyVectorEnv]) -> AnyVectorEnv:
+    def _teach(self, make: Callable[[], T]) -> T:
         try:
             return make()
         except LearnproofError:

@@ -70,8 +70,11 @@ class NetworkActor:
         return rows if self.normalizer is None else self.normalizer.apply(rows)
 
     def __call__(self, observation: Any) -> Any:
-        """The deterministic actions for a batch of observations."""
-        return self.act(observation, np.random.default_rng(0), "deterministic").action
+        """The deterministic actions for a batch of observations, or the one action for a single observation."""
+        single = self.observations.is_single(observation)
+        batch = self.observations.batch_of_one(observation) if single else observation
+        actions = self.act(batch, np.random.default_rng(0), "deterministic").action
+        return self.actions.first(actions) if single else actions
 
     def act(self, observation: Any, generator: np.random.Generator, mode: Mode) -> Acted:
         return self.act_on_rows(self.read(observation), generator, mode)

@@ -210,7 +210,7 @@ class ProductHead(Head):
         return list(zip(self.heads, owned, self.columns, strict=True))
 
     def _merge(self, params: Tensor, pieces: list[Tensor]) -> Tensor:
-        merged = params.new_empty((len(params), self.n_actions))
+        merged = params.new_empty((params.shape[0], self.n_actions))  # len() would fix the size in an exported graph
         for columns, piece in zip(self.columns, pieces, strict=True):
             merged[:, columns] = piece
         return merged

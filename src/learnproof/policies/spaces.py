@@ -15,7 +15,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from ..errors import UnsupportedSpace
+from ..errors import UnsupportedSpace, UsageError
 
 Array = np.ndarray[Any, Any]
 
@@ -36,6 +36,7 @@ class ObservationLayout:
     """Flattens batches of observations: Box as it is (uint8 images scaled to 0..1), the discrete kinds one-hot."""
 
     def __init__(self, space: gym.Space[Any]) -> None:
+        self.space = space
         self.leaves = _lay_out(space, _observation_width)
         self.size = self.leaves[-1].stop if self.leaves else 0
         if self.size == 0:
@@ -65,6 +66,36 @@ class ObservationLayout:
             [_encode(leaf.space, part) for leaf, part in zip(self.leaves, parts, strict=True)], axis=1
         )
 
+    def is_single(self, observation: Any) -> bool:
+        """Whether this is one observation and not a batch of them; what is neither is refused."""
+        singles = set()
+        for leaf in self.leaves:
+            own = leaf.space.shape or ()
+            try:
+                shape = np.shape(_pick(observation, leaf.path))
+            except (LookupError, TypeError, ValueError):
+                shape = None
+            if shape is None or own != shape[len(shape) - len(own) :] or len(shape) - len(own) not in (0, 1):
+                name = "".join(f"[{key!r}]" for key in leaf.path)
+                seen = "is missing" if shape is None else f"has the shape {shape}"
+                raise UsageError(
+                    f"The policy reads one observation of {self.space}, or a batch of them. Here observation{name} {seen}; "
+                    f"{own} or {('N', *own)} was expected."
+                )
+            singles.add(shape == own)
+        return singles == {True}
+
+    def batch_of_one(self, observation: Any) -> Any:
+        return self.nest([np.asarray(_pick(observation, leaf.path))[None] for leaf in self.leaves])
+
+    def nest(self, values: Sequence[Array]) -> Any:
+        """One array for each leaf, in their order, as the space has them."""
+        return _nest(self.space, {leaf.path: value for leaf, value in zip(self.leaves, values, strict=True)}, ())
+
+    def parts(self, observation: Any) -> list[Any]:
+        """The other way round."""
+        return [_pick(observation, leaf.path) for leaf in self.leaves]
+
 
 class ActionLayout:
     """Turns raw rows [N, size] into the batch of actions that an environment takes."""
@@ -87,6 +118,14 @@ class ActionLayout:
         """The other way: raw rows [N, size] from one array of actions [N, ...] for each leaf, in the order of `leaves`."""
         columns = [_to_raw(leaf.space, part) for leaf, part in zip(self.leaves, parts, strict=True)]
         return np.concatenate(columns, axis=1).astype(np.float32)
+
+    def parts(self, action: Any) -> list[Any]:
+        """What belongs to each leaf, in their order."""
+        return [_pick(action, leaf.path) for leaf in self.leaves]
+
+    def first(self, batch: Any) -> Any:
+        """One action out of a batch, in the form that a single environment takes."""
+        return _nest(self.space, {leaf.path: _pick(batch, leaf.path)[0] for leaf in self.leaves}, ())
 
     def sample_uniform(self, count: int, generator: np.random.Generator) -> Array:
         """Raw rows of a policy that knows nothing: uniform over each leaf (normal where a Box has no bounds)."""

@@ -56,7 +56,7 @@ class RunFolder:
         except PermissionError:
             raise RunFolderError(f"{path} cannot be made: no permission. Choose another place with --out.") from None
         _refuse_used(path)
-        with _lock(path):
+        with hold_lock(path):
             _refuse_used(path)
             remove_leftovers(path)
             config = config_toml.encode()
@@ -173,7 +173,7 @@ class RunFolder:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Be the only process that writes here; what a killed one left unfinished is cleared away first."""
-        with _lock(self.path):
+        with hold_lock(self.path):
             for folder in (self.path, *(self.path / name for name in SHELVES)):
                 remove_leftovers(folder)
             yield
@@ -191,7 +191,7 @@ def fresh_path(base: Path, subject: str, *words: str) -> Path:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     """An flock, which the system lets go of when its process dies, however it dies."""
     try:
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
-import tomllib
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from ..config import Settings, parse_settings, to_toml
+from ..config import Settings, to_toml
 from ..envs.making import EnvironmentSource, GivenEnvironment, RegisteredEnvironment
-from ..errors import DiskFull, EvidenceError, RunFolderError, TrainingFault, UsageError
+from ..errors import DiskFull, EvidenceError, TrainingFault, UsageError
 from ..evidence import Evidence
-from ..policies.actor import Mode, NetworkActor
+from ..policies.actor import Mode
 from ..proof.verdict import Verdict, check_waivers
 from ..runs.about import describe_run
 from ..runs.checkpoint import Checkpoint
@@ -27,13 +26,14 @@ from ..runs.folder import RunFolder, fresh_path
 from ..seeding import episode_seeds
 from ..show.progress import Display, open_display
 from ..supervising.conclusion import Profile, is_watched, verify_watched
-from .assembly import LearnerType, environment_facts, make_actor
+from .assembly import LearnerType
 from .episode_saving import is_engine, read_engine_settings
 from .episode_world import EpisodeWorld
 from .evaluation import Evaluator
 from .interrupt import StopRequest, listen_for_stop
-from .loop import Outcome, Trainer
-from .saving import load_policy_checkpoint
+from .loading import load_policy as load_policy
+from .loading import open_policy, read_settings, resume_command
+from .loop import OnEvaluation, Outcome, Trainer
 from .verification import conclude, prove
 
 Path_ = str | os.PathLike[str]
@@ -58,12 +58,15 @@ def train(
     out: Path_ | None = None,
     display: Display | None = None,
     learner_type: LearnerType | None = None,
+    on_evaluation: OnEvaluation | None = None,
+    stop_request: StopRequest | None = None,
     **changes: Any,
 ) -> RunResult:
     """Train on an environment and prove what was learnt.
 
     `env` is a Gymnasium id, or a vector environment together with a second one as `evaluation_env`. Settings by dotted
-    name: train("CartPole-v1", steps=50_000, **{"ppo.learning_rate": 1e-3}).
+    name: train("CartPole-v1", steps=50_000, **{"ppo.learning_rate": 1e-3}). `on_evaluation(step, score)` hears of each
+    evaluation, and a text that it returns ends the run. Who gives a `stop_request` listens to signals himself.
     """
     settings = (settings or Settings()).replace(changes)
     check_waivers(settings.proof.waive)
@@ -90,7 +93,8 @@ def train(
     trainer = Trainer(settings, source, learner_type)
     folder = RunFolder.create(path, to_toml(settings), about)
     with folder.lock():
-        return _run(folder, settings, source, trainer, None, display, again=False)
+        trainer.on_evaluation = on_evaluation
+        return _run(folder, settings, source, trainer, None, display, stop_request, again=False)
 
 
 def resume(
@@ -101,6 +105,8 @@ def resume(
     evaluation_env: VectorEnv[Any, Any, Any] | None = None,
     display: Display | None = None,
     learner_type: LearnerType | None = None,
+    on_evaluation: OnEvaluation | None = None,
+    stop_request: StopRequest | None = None,
 ) -> RunResult:
     """Go on with a run from its newest checkpoint, or from the one at `step`; everything after it is dropped."""
     folder = RunFolder.open(Path(path))
@@ -109,7 +115,8 @@ def resume(
     with folder.lock():
         checkpoint = folder.checkpoints().open(step) if step is not None else folder.checkpoints().newest()
         trainer = Trainer(settings, source, learner_type)
-        return _run(folder, settings, source, trainer, checkpoint, display, again=True)
+        trainer.on_evaluation = on_evaluation
+        return _run(folder, settings, source, trainer, checkpoint, display, stop_request, again=True)
 
 
 def verify(
@@ -139,47 +146,20 @@ def evaluate(
     """Scores of a run's best policy on seeds that neither training nor its proof used, deterministic and sampled."""
     if episodes < 1:
         raise UsageError(f"episodes = {episodes}: play at least one.")
-    folder = RunFolder.open(Path(path))
-    settings = read_settings(folder)
-    source = RegisteredEnvironment(settings.env)
-    actor = load_policy(path)
-    env = source.evaluation(1)
-    evaluator = Evaluator(source, environment_facts(env).metric, settings.evaluation.max_episode_steps)
+    kept = open_policy(path)
+    settings = kept.settings
+    evaluator = Evaluator(kept.source, kept.metric, settings.evaluation.max_episode_steps)
     seeds = episode_seeds(settings.seed if seed is None else seed, "evaluate command", episodes)
     scores = {}
-    with display or open_display(settings.steps, f"Evaluating {folder.path}") as shown:
+    with display or open_display(settings.steps, f"Evaluating {kept.folder.path}") as shown:
         for mode in MODES:
 
             def show(done: int, mode: Mode = mode) -> None:
                 shown.phase(f"{mode}: {done} of {episodes} episodes")
 
-            scores[str(mode)] = evaluator.scores(actor, seeds, mode, show)
+            scores[str(mode)] = evaluator.scores(kept.actor, seeds, mode, show)
     evaluator.close()
     return scores
-
-
-def load_policy(path: Path_, env: VectorEnv[Any, Any, Any] | None = None) -> NetworkActor:
-    """The best policy of a run, with its normalisation: `policy(observations)` gives a batch of actions.
-
-    `env` is needed where the run was trained on a vector environment that was given as an object: only its spaces are read.
-    """
-    folder = RunFolder.open(Path(path))
-    settings = read_settings(folder)
-    best = folder.best.newest()
-    if best is None:
-        raise RunFolderError(f"{folder.path} has no best/ policy. Go on with it: {resume_command(folder)}")
-    if env is not None:
-        actor = make_actor(settings, env)
-    else:
-        made = RegisteredEnvironment(settings.env).evaluation(1)
-        actor = make_actor(settings, made)
-        made.close()
-    load_policy_checkpoint(actor, best)
-    return actor
-
-
-def resume_command(folder: RunFolder) -> str:
-    return f"learnproof resume {shlex.quote(str(folder.path))}"
 
 
 def _verify_engine(
@@ -204,15 +184,6 @@ def _verify_engine(
         return prove(folder, settings.of_run(), world.source, shown, lambda env: world.actor(settings))
 
 
-def read_settings(folder: RunFolder) -> Settings:
-    if is_engine(folder):
-        raise UsageError(
-            f"{folder.path} holds what a TrainingEngine learnt from given episodes: go on with it, or act with its policy, by "
-            f"learnproof.TrainingEngine.load({str(folder.path)!r}); judge it by learnproof.verify."
-        )
-    return parse_settings(tomllib.loads(folder.read_config()), str(folder.config))
-
-
 def _source(
     settings: Settings, env: VectorEnv[Any, Any, Any] | None, evaluation_env: VectorEnv[Any, Any, Any] | None
 ) -> EnvironmentSource:
@@ -230,6 +201,7 @@ def _run(
     trainer: Trainer,
     checkpoint: Checkpoint | None,
     display: Display | None,
+    stop_request: StopRequest | None,
     *,
     again: bool,
 ) -> RunResult:
@@ -240,7 +212,7 @@ def _run(
             shown.say(f"training had ended at step {checkpoint.step}; what it learnt is proven anew")
             trainer.restore_best(folder, checkpoint)
             return RunResult(folder.path, checkpoint.step, prove(folder, settings, source, shown))
-        with listen_for_stop(shown.say) as request:
+        with nullcontext(stop_request) if stop_request is not None else listen_for_stop(shown.say) as request:
             if checkpoint is not None:
                 shown.say(f"going on from step {checkpoint.step}")
                 trainer.go_on(folder, shown, checkpoint)

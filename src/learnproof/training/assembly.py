@@ -124,6 +124,20 @@ def set_pace(learner: Learner, batch_size: int, epochs: int, transitions: int) -
     learner.settings = learner.settings.model_copy(update=pace)
 
 
+def check_schedule(settings: Settings, can_evaluate: bool) -> None:
+    """A plateau that nobody measures would be a constant under another name."""
+    if settings.schedule.kind != "plateau" or (settings.evaluation.every_steps and can_evaluate):
+        return
+    missing = (
+        "set evaluation.every_steps above 0"
+        if can_evaluate
+        else "give a second environment as evaluation_env, which this run has not"
+    )
+    raise SettingsError(
+        f"schedule.kind = 'plateau' cuts the learning rate when evaluations stop improving: {missing}, or use linear."
+    )
+
+
 def make_training_env(settings: Settings, source: EnvironmentSource) -> VectorEnv[Any, Any, Any]:
     return source.training(settings.env.n_envs)
 

@@ -11,7 +11,7 @@ signals are answered, and where a resumed run goes on. Nothing that the loop dec
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..algorithms.learner import Rollout
@@ -27,7 +27,7 @@ from ..runs.folder import RunFolder
 from ..runs.mirror import Mirror
 from ..seeding import episode_seeds
 from ..show.progress import Display
-from .assembly import LearnerType, environment_facts, make_actor, make_learner, set_up_torch
+from .assembly import LearnerType, check_schedule, environment_facts, make_actor, make_learner, set_up_torch
 from .evaluation import Evaluator
 from .inspection import InspectionPlan
 from .interrupt import StopRequest
@@ -35,6 +35,9 @@ from .journal import Journal
 from .rollout import Collector
 from .saving import BestPolicy, Progress, RunState, load_policy_tensors, policy_tensors
 from .stopping import Stop, Stopping
+
+OnEvaluation = Callable[[int, float], str | None]
+"""Hears of each evaluation (step, score) and may answer with a reason to give the run up."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Trainer:
     checkpoints: Shelf
     journal: Journal
     mirror: Mirror | None = None
+    on_evaluation: OnEvaluation | None = None
     collecting_seconds: float = 0.0
 
     def __init__(self, settings: Settings, source: EnvironmentSource, learner_type: LearnerType | None = None) -> None:
@@ -74,6 +78,7 @@ class Trainer:
             progress=Progress(next_checkpoint=settings.checkpoint.every_steps),
         )
         self.evaluator = Evaluator(source, self.facts.metric, settings.evaluation.max_episode_steps)
+        check_schedule(settings, self.evaluator.available)
         self.evaluation_seeds = episode_seeds(settings.seed, "evaluation", settings.evaluation.episodes)
         self.plan = InspectionPlan(settings)
 
@@ -255,7 +260,9 @@ class Trainer:
         )
         self.folder.note_timing(evaluation_at_step=step, seconds=round(time.perf_counter() - began, 6))
         self.journal.show(step)
-        return self.state.stopping.observe(score)
+        stop = self.state.stopping.observe(score)
+        reason = None if self.on_evaluation is None else self.on_evaluation(step, score)
+        return Stop("pruned", reason) if stop is None and reason is not None else stop
 
     def _publish_best(self) -> None:
         best = self.state.best

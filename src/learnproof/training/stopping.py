@@ -14,7 +14,7 @@ from ..config import StoppingSettings
 @dataclass(frozen=True)
 class Stop:
     rule: str
-    """budget, plateau, target or decline."""
+    """budget, plateau, target or decline; pruned, where whoever started the run gave it up."""
     reason: str
 
 
