@@ -10,6 +10,8 @@ from ..seen import Seen
 from .base import ENOUGH, SeenCheck, some
 
 MIN_STEPS = 16
+LONG_ENOUGH = 200
+"""Steps of a run after which a warm-up has shown more than a hundredth of its rate, or is still rising."""
 RISEN = 0.2
 """Share of its fall by which a rate that ends with it may have risen again."""
 SPENT = 0.1
@@ -80,6 +82,18 @@ class LearningRateAlive(SeenCheck):
                 where=where,
                 cause="The schedule was sized in other units than it is stepped in (rollouts or epochs against updates).",
                 advice="Give the schedule the number of times that its step() will be called.",
+            )
+        made_with = max((group.get("initial_lr", 0.0) for group in _groups(seen, index)), default=0.0)
+        rising = max(rates[-1][1]) >= 0.999 * figures["largest"]
+        if 0 < figures["largest"] < FAINT * made_with and not rising and length >= LONG_ENOUGH:
+            return self.finding(
+                "fail",
+                f"The learning rate is never above {figures['largest']:.2g}, and the optimizer was made with {made_with:.2g}: the schedule "
+                "leaves almost nothing of it.",
+                {**figures, "made_with": made_with},
+                where=where,
+                cause="The schedule gives a rate where a factor is wanted (LambdaLR multiplies), or two schedules act on one optimizer.",
+                advice="Let the function of LambdaLR return 1 where the full rate is meant.",
             )
         back = self._risen_again(seen, index, rates)
         if back is not None:
@@ -172,6 +186,10 @@ class ClippingActs(SeenCheck):
                 advice="Give clip_grad_norm_ every parameter of the optimizer; waive this check if a part is meant to go unclipped.",
             )
         return self.finding("pass", f"{in_time} clippings stand between a backward pass and its step.", figures)
+
+
+def _groups(seen: Seen, index: int) -> list[dict[str, float]]:
+    return seen.optimizers[index].groups if index in seen.optimizers else []
 
 
 def _clippings(seen: Seen) -> list[ClippingTotals]:

@@ -10,7 +10,7 @@ from learnproof.proof.watched.rates import LearningRateAlive
 STEPS = 1_000
 
 
-def finding(rate, *schedulers: str):
+def finding(rate, *schedulers: str, made_with: float = 1e-3):
     """`rate` is a function of the share of the run that is over."""
     met = [SimpleNamespace(kind=kind, optimizer=0) for kind in schedulers]
     measured = sorted({*range(64), *np.linspace(0, STEPS - 1, 96).astype(int).tolist()})
@@ -19,7 +19,7 @@ def finding(rate, *schedulers: str):
         SimpleNamespace(
             steps=steps,
             optimizer_totals={0: SimpleNamespace(steps=STEPS)},
-            optimizers={},
+            optimizers={0: SimpleNamespace(kind="Adam", groups=[{"initial_lr": made_with}])},
             evidence=SimpleNamespace(of=lambda kind: met),
         )
     )
@@ -39,6 +39,14 @@ def finding(rate, *schedulers: str):
 )
 def test_usual_schedules_pass(rate):
     assert finding(rate).status == "pass"
+
+
+def test_a_rate_where_a_factor_is_wanted_is_named():
+    found = finding(lambda x: 1e-3 * 1e-3 * (1 - 0.9 * x))
+    assert found.status == "fail"
+    assert "LambdaLR" in found.cause
+    assert finding(lambda x: 1e-6 * (1 - 0.9 * x), made_with=1e-6).status == "pass"  # a small rate that is meant
+    assert finding(lambda x: 1e-3 * 0.005 * x).status == "pass"  # a warm-up that is still rising
 
 
 def waves(x):
