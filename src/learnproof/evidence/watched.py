@@ -151,6 +151,8 @@ class LossSeen(Event):
     """Softmaxes of a matrix along its rows: over the batch, not over the actions."""
     added_without_gradient: int = 0
     """Additions to the objective, row by row, of what has no gradient (a number, or a whole term)."""
+    means_squared: int = 0
+    """Squares of mean errors, where means of squared ones are usual."""
     ratios_to_themselves: int = 0
     """exp(x - x) of one and the same x, whose gradients cancel."""
     softmax_twice: int = 0

@@ -232,6 +232,7 @@ class Backward:
             "softmax_twice": reading.softmax_twice,
             "softmax_over_rows": reading.softmax_over_rows,
             "ratios_to_themselves": reading.ratios_to_themselves,
+            "means_squared": reading.means_squared,
             "added_without_gradient": len(reading.added),
             "terms": [self._term(term) for term in reading.terms[:16]],
             "n_terms": len(reading.terms),
@@ -350,6 +351,7 @@ def _merged(torch: Any, scores: list[Score]) -> Score:
     """Many log-probabilities of one row each (a loop over an episode) as one score with many nodes."""
     result = torch.stack([s.result.reshape(-1) for s in scores]).reshape(-1)
     merged = Score(scores[0].kind, "log_prob", None, None, result, None, scores[-1].time, scores[-1].update)
+    merged.drawn_with_graph = all(score.drawn_with_graph for score in scores)
     merged.node = [s.node for s in scores]
     merged.times = [s.acted for s in scores for _ in range(s.result.numel())]
     if all(s.entry is not None for s in scores):

@@ -337,6 +337,7 @@ class Calls:
             session.updates,
         )
         score.acted = acted
+        score.drawn_with_graph = value is not None and value.requires_grad
         self.scores.append(score)
         if len(self.scores) > 2 * GRADED_CALLS:
             del self.scores[: len(self.scores) - 2 * GRADED_CALLS]

@@ -106,6 +106,8 @@ class Reading:
         self.softmax_over_rows = 0
         self.added: list[int] = []
         """Additions to the objective itself, row by row, of what has no gradient: they teach nothing."""
+        self.means_squared = 0
+        """Squares of mean errors."""
         self.ratios_to_themselves = 0
         """exp(x - x), both with their gradients, which cancel."""
         self.gathers: list[Any] = []
@@ -238,6 +240,7 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
         _regression(torch, node, name, reading)
     elif name == "PowBackward0" or name == "AbsBackward0":
         _difference(torch, node, reading)
+        reading.means_squared += name == "PowBackward0" and _is_of_a_mean_error(node)
     elif name == "MulBackward0":
         _weight(torch, node, reading)
     elif name == "ExpBackward0":
@@ -290,6 +293,18 @@ def _difference(torch: Any, node: Any, reading: Reading) -> None:
     elif first is not None or second is not None:
         sign = 1 if second is None else -1
         _keep(torch, reading, "difference", saved(node, "self"), node, first if second is None else second, sign=sign)
+
+
+def _is_of_a_mean_error(node: Any) -> bool:
+    """mean(v - y) ** 2 of many rows: errors of opposite signs cancel before they are squared."""
+    below = _seen_through(_operand(node, 0))
+    if below is None or below.name() not in REDUCTIONS or shape_of(below, 0) != ():
+        return False
+    error = _seen_through(_operand(below, 0))
+    if error is None or error.name() not in ("SubBackward0", "RsubBackward1"):
+        return False
+    one_sided = (_operand(error, 0) is None) != (_operand(error, 1) is None)
+    return one_sided and max(shape_of(error, 0) or (1,), default=1) > 1
 
 
 def _weight(torch: Any, node: Any, reading: Reading) -> None:

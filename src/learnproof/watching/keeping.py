@@ -138,7 +138,12 @@ class Keeping:
                     arrays[key + part] = by_row(arrays.get(key + part), arrays[key + ".rows"])
         first = score.node[0] if isinstance(score.node, list) else score.node
         shape = list(score.shape or score.result.shape)
-        return {"kind": score.kind, "shape": shape, "terms": _terms_with(pending.reading, first)}
+        return {
+            "kind": score.kind,
+            "shape": shape,
+            "terms": _terms_with(pending.reading, first),
+            "drawn_with_graph": score.drawn_with_graph,
+        }
 
     def _entropy(self, key: str, score: Score, pending: Pending) -> dict[str, Any]:
         """`gradient` is dL/dH, summed: below 0 where the loss asks for more entropy."""

@@ -149,6 +149,8 @@ class Score:
         """As the script has it, where `result` is not of that shape."""
         self.times: list[int] = []
         """Of merged scores: when each row was acted on."""
+        self.drawn_with_graph = False
+        """What was scored keeps its own way back to the distribution's parameters (rsample)."""
         self.time = time
         self.acted = time
         """When the distribution was sampled, or else scored: a script may step its environment in between."""

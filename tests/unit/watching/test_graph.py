@@ -137,6 +137,13 @@ def test_a_term_without_gradient_that_is_added_row_by_row_is_counted(network):
     assert read(((values - aside) ** 2).mean()).added == []  # a target, not a term
 
 
+def test_a_mean_error_that_is_squared_is_noted(network):
+    value, target = network(torch.randn(5, 3))[:, 0], torch.randn(5)
+    assert read((target - value).mean() ** 2).means_squared == 1
+    assert read(((target - value) ** 2).mean()).means_squared == 0
+    assert read((value.mean() - 0.5) ** 2).means_squared == 0  # a mean that is drawn to a number
+
+
 def test_a_ratio_to_itself_is_noted(network):
     log_prob = network(torch.randn(5, 3)).log_softmax(-1)[:, 0]
     assert read((log_prob - log_prob).exp().mean()).ratios_to_themselves == 1

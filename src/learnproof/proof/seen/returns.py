@@ -41,7 +41,7 @@ MOST_INSIDE = 0.9
 FEW_ELSEWHERE = 64
 REWARD_ALONE = 1e-5
 """Difference, over their size, of returns from rewards alone."""
-ANOTHER_ORDER = "in another order"
+ANOTHER_ORDER, REVERSED = "in another order", "reversed"
 MIN_ROWS = 12
 """Rows inside episodes below which three unknowns are not fitted."""
 
@@ -51,7 +51,7 @@ class Fit:
     """A definition that explains the rows inside episodes, and how the special rows were treated."""
 
     form: str
-    """lambda return, along the batch, in another order."""
+    """lambda return, along the batch, in another order, reversed."""
     reward_scale: float
     gamma: float
     gae_lambda: float | None
@@ -129,18 +129,33 @@ def _fit(rollout: Rollout, y: Array, source: Mapping[int, float]) -> Fit | None:
 
 
 def _in_another_order(rollout: Rollout, y: Array, next_value: Array, spread: float) -> Fit | None:
-    """Returns that were flattened copy by copy beside rows that were flattened step by step, or the other way round."""
+    """Returns that were flattened copy by copy beside rows that were flattened step by step, or the other way round; or each episode's
+    from its end to its beginning."""
     steps, copies = rollout.orders
-    if np.array_equal(steps, copies):
-        return None
-    for order, other in ((steps, copies), (copies, steps)):
+    back = _episodes_turned(rollout)
+    pairs = [(back, np.arange(len(back)), REVERSED)]
+    if not np.array_equal(steps, copies):
+        pairs += [(steps, copies, ANOTHER_ORDER), (copies, steps, ANOTHER_ORDER)]
+    for order, other, form in pairs:
         turned = np.empty_like(y)
         turned[other] = y[order]
         fit = _solve(rollout, turned, next_value, rollout.following, _inside(rollout, turned), spread)
         if fit is not None and fit.matched:
-            fit.form = ANOTHER_ORDER
+            fit.form = form
             return fit
     return None
+
+
+def _episodes_turned(rollout: Rollout) -> Array:
+    """For each row the one that is as far from the end of the episode as it is from the beginning."""
+    turned = np.arange(len(rollout.time))
+    before = rollout.preceding
+    for first in np.flatnonzero((before < 0) | rollout.ended[before]):
+        rows = [int(first)]
+        while not rollout.ended[rows[-1]] and rollout.following[rows[-1]] >= 0:
+            rows.append(int(rollout.following[rows[-1]]))
+        turned[rows] = rows[::-1]
+    return turned
 
 
 def _reward_alone(rollout: Rollout, y: Array, rows: Array) -> Fit | None:

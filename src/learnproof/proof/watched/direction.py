@@ -208,11 +208,20 @@ class ValueDirection(SeenCheck):
     family = "mechanism-direction"
 
     def lacks(self, seen: Seen) -> str:
-        if _pulls(seen) or _pushed_away(seen, 1.0):
+        if _pulls(seen) or _pushed_away(seen, 1.0) or _means_squared(seen) >= ENOUGH:
             return ""
         return "no regression was seen whose gradient could be caught"
 
     def look(self, seen: Seen) -> Finding:
+        if (squared := _means_squared(seen)) >= ENOUGH:
+            return self.finding(
+                "fail",
+                f"In {squared} losses the mean of the errors is squared: errors of opposite signs cancel, and all that is learnt is their mean.",
+                {"losses": squared},
+                where="the value network's loss",
+                cause="mean() stands inside of the square.",
+                advice="Square first, then average: ((prediction - target) ** 2).mean().",
+            )
         by_module = _pulls(seen)
         sign = descends(seen)
         nearer, looks = _nearer(seen)
@@ -273,6 +282,10 @@ def _pulls(seen: Seen) -> dict[str, list[float]]:
             if value is not None:
                 found[regression.module].append(value)
     return found
+
+
+def _means_squared(seen: Seen) -> int:
+    return sum(loss.event.means_squared > 0 for loss in seen.training_losses)
 
 
 def _pushed_away(seen: Seen, sign: float) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
-from ..seen.returns import ANOTHER_ORDER, Fit, WeightFit, fit_as_advantages, fit_weights, rollout_fits
+from ..seen.returns import ANOTHER_ORDER, REVERSED, Fit, WeightFit, fit_as_advantages, fit_weights, rollout_fits
 from ..seen.rollouts import Rollout
 from ..seen.token_rollouts import token_rollouts
 from .base import FEW_ROWS, SeenCheck
@@ -241,6 +241,12 @@ class ReturnsRecomputed(SeenCheck):
                 "Returns are accumulated along the environments of the batch instead of along time.",
                 "The loop that goes backwards runs over the wrong axis.",
                 "Put time first, [steps, environments], and go backwards over the first axis.",
+            )
+        if sum(fit.form == REVERSED for fit in matched) > len(matched) / 2:
+            return fail(
+                "The returns of each episode are right and stand in reversed order: the first step has the last one's.",
+                "The list of returns was built from the end and not turned round.",
+                "Insert at the front, or reverse the list before it meets the values and log-probabilities.",
             )
         if sum(fit.form == ANOTHER_ORDER for fit in matched) > len(matched) / 2:
             return fail(

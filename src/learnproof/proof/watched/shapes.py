@@ -199,7 +199,7 @@ class SampledAsScored(SeenCheck):
     def lacks(self, seen: Seen) -> str:
         return (
             ""
-            if _surprises(seen)[2] or _other_actions(seen)[0] or _at_an_edge(seen)[0]
+            if _surprises(seen)[2] or _other_actions(seen)[0] or _at_an_edge(seen)[0] or _drawn_with_graph(seen)
             else "no log-probabilities of discrete actions were seen beside their logits"
         )
 
@@ -213,6 +213,17 @@ class SampledAsScored(SeenCheck):
                 where="acting and scoring",
                 cause="A second sample is drawn for the log-probability, or stored actions are shifted against their observations.",
                 advice="Keep the action that was sampled, step the environment with it, and score exactly that one.",
+            )
+        cancelled = _drawn_with_graph(seen)
+        if cancelled >= ENOUGH:
+            return self.finding(
+                "fail",
+                f"In {cancelled} losses the actions whose log-probabilities are weighed keep their own way back to the distribution: what "
+                "moves the mean moves the action with it, and the two gradients cancel.",
+                {"losses": cancelled},
+                where="acting and scoring",
+                cause="Actions are drawn with rsample() where sample() belongs.",
+                advice="Draw with sample(), or detach the action before log_prob; rsample() is for actors that a critic trains.",
             )
         scored_numbers, at_edge = _at_an_edge(seen)
         if at_edge >= ENOUGH_CHANCES and at_edge > CLIPPED * scored_numbers:
@@ -274,6 +285,15 @@ ENOUGH_ROWS = 200
 ENOUGH_CHANCES = 20.0
 """Sum of p (1 - p): how many of the rows could well have gone another way; the normal law needs some."""
 FAR_OFF = 8.0
+
+
+def _drawn_with_graph(seen: Seen) -> int:
+    """Losses that weigh the log-probabilities of such actions row by row; an actor that a critic trains weighs all alike."""
+    return sum(
+        any(bool(about.get("drawn_with_graph")) for about in loss.event.log_probs[:1])
+        and any(not policy.even for policy in loss.policies[:1])
+        for loss in seen.training_losses
+    )
 
 
 def _other_actions(seen: Seen) -> tuple[int, int]:

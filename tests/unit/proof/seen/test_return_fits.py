@@ -154,6 +154,19 @@ def test_returns_flattened_from_a_transposed_table_are_told(share):
     assert fit_targets(made, targets(made, y, parts[1], share)).form == "lambda return"
 
 
+def test_returns_of_episodes_that_were_not_turned_round_are_told():
+    made, *parts = rollout(3, ends=0.1, cuts=0.0)
+    y = returns(made, *parts, "right")
+    for copy in range(COPIES):
+        ended = made.terminated.reshape(STEPS, COPIES)[:, copy]
+        for rows in np.split(np.arange(STEPS), np.flatnonzero(ended) + 1):
+            y[rows, copy] = y[rows[::-1], copy]
+    fit = fit_targets(made, targets(made, y, parts[1]))
+    assert fit is not None
+    assert fit.matched
+    assert fit.form == "reversed"
+
+
 def test_returns_in_an_order_that_nobody_makes_are_not_explained():
     made, *parts = rollout(3)
     y = np.random.default_rng(5).permutation(returns(made, *parts, "right").ravel())
