@@ -16,6 +16,7 @@ from learnproof.training.acting import Choice
 
 pytestmark = pytest.mark.slow
 SEEDS = pytest.mark.parametrize("seed", [0, 1, 2])
+ONE_SEED = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))])
 SHARED = {"policy.hidden": (32, 32), "proof.episodes": 30, "evaluation.max_episode_steps": 100}
 
 
@@ -41,7 +42,7 @@ def test_ppo_learns_from_its_own_episodes_and_proves_it_by_their_returns(tmp_pat
         assert played.performance.trained > 0.9
 
 
-@SEEDS
+@ONE_SEED
 def test_ppo_learns_from_episodes_of_an_older_policy(tmp_path, seed):
     """Those that act are five training calls behind."""
     with engine_for(Corridor, tmp_path / "e", seed, **{"ppo.learning_rate": 1e-3}) as engine:
@@ -59,7 +60,7 @@ def test_ppo_learns_from_episodes_of_an_older_policy(tmp_path, seed):
         assert verdict.performance.trained > 0.9
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))])
+@ONE_SEED
 def test_ppo_learns_from_a_coins_episodes_and_their_returns_prove_nothing(tmp_path, seed):
     with engine_for(Corridor, tmp_path / "e", seed, **{"ppo.learning_rate": 1e-3}) as engine:
         coin = np.random.default_rng(seed)
@@ -92,7 +93,7 @@ def test_dqn_learns_without_log_probabilities(tmp_path, seed):
         assert verdict.performance.trained > 0.9
 
 
-@SEEDS
+@ONE_SEED
 def test_sac_learns_a_continuous_action(tmp_path, seed):
     settings = {"sac.learning_rate": 3e-3, "sac.temperature_start": 0.1, "sac.target_tau": 0.02}
     with engine_for(Beam, tmp_path / "e", seed, algorithm="sac", **settings) as engine:

@@ -88,3 +88,29 @@ def test_spaces_without_numbers_are_refused():
         ObservationLayout(spaces.Text(5))
     with pytest.raises(UnsupportedSpace, match="nothing to learn"):
         ObservationLayout(spaces.Dict({}))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(4, start=-1),
+        spaces.MultiDiscrete(np.array([[2, 3], [4, 2]])),
+        spaces.MultiBinary(3),
+        spaces.Box(-1, 1, (2, 2), np.float32),
+        spaces.Dict({"which": spaces.Discrete(3, start=5), "how": spaces.Box(-2, 2, (2,), np.float32)}),
+    ],
+    ids=str,
+)
+def test_actions_go_to_the_environment_and_back_unchanged(space):
+    layout = ActionLayout(space)
+    raw = layout.sample_uniform(50, np.random.default_rng(3))
+    actions = layout.to_environment(raw)
+    parts = [actions[leaf.path[0]] if leaf.path else actions for leaf in layout.leaves]
+    assert np.array_equal(layout.rows_of(parts), raw)
+
+
+def test_what_lies_beyond_the_bounds_is_cut_for_the_environment_only():
+    layout = ActionLayout(spaces.Box(-1, 1, (1,), np.float32))
+    raw = np.array([[2.5], [-0.5]], np.float32)
+    assert layout.to_environment(raw).tolist() == [[1.0], [-0.5]]
+    assert layout.to_environment(raw, within_bounds=False).tolist() == [[2.5], [-0.5]]

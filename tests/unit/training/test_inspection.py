@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from learnproof.config import Settings
-from learnproof.training.inspection import InspectionPlan, _Columns
+from learnproof.config import EvidenceSettings, Settings
+from learnproof.training.inspection import InspectionPlan, OpenPlan, _Columns
 
 
 def plan(**changes):
@@ -58,3 +58,13 @@ def test_a_huge_rollout_is_trimmed_to_whole_environments_and_rows_still_point_ri
     trimmed = keep.of_rows({"row": rows, "value": value.ravel()[rows]})
     assert (kept.ravel()[trimmed["row"]] == trimmed["value"]).all()
     assert len(trimmed["row"]) == 4
+
+
+def test_where_the_end_is_unknown_the_first_are_inspected_and_then_ever_fewer():
+    chosen = sorted(OpenPlan(EvidenceSettings(max_inspections=96)).iterations)
+    assert chosen[:49] == list(range(49))
+    assert len(chosen) == 96
+    assert (np.diff(chosen[48:]) <= 0.11 * np.array(chosen[48:-1]) + 1).all()
+    assert 3000 < chosen[-1] < 6000
+    assert OpenPlan(EvidenceSettings(max_inspections=1)).iterations == {0}
+    assert not OpenPlan(EvidenceSettings(enabled=False)).iterations
