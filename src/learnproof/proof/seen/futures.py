@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .losses import Array, Loss
+from .losses import Array, Loss, is_stacked
 
 OVER_THE_BATCH = "with the mean of the batch"
 SQUASHED_TWICE = "tanh of the squashed action"
@@ -26,6 +26,10 @@ def futures(
     single: list[tuple[str, Array]] = []
     for position, about in enumerate(loss.event.silent):
         output = loss.arrays.get(f"n{position}.output")
+        if output is not None and is_stacked(output.shape) and output.shape[1] == count:
+            for layer, row in enumerate(output.astype(np.float64)):
+                _put(single, f"{about.get('module')}[{layer}]", row)
+            continue
         if output is None or output.ndim == 0 or len(output) != count:
             continue
         name = str(about.get("module"))

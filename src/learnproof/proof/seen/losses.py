@@ -23,6 +23,7 @@ Array = np.ndarray[Any, Any]
 
 MOSTLY_ONE = 0.5
 """Share of rows in which a number was put in; where the new one equals the old one nothing shows."""
+MOST_STACKED, FEWEST_ROWS = 10, 16
 WRITTEN_OUT = "a network that is written out"
 ARITHMETIC = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "ClampBackward0", "ClampBackward1", "MinimumBackward0",
               "MaximumBackward0", "RsubBackward1")  # fmt: skip
@@ -37,6 +38,11 @@ def is_written_entropy(term: Mapping[str, Any]) -> bool:
     near = term["structure"][:4]
     product = near[:1] == ["MulBackward0"] and "sum" in term["reductions"]
     return product and any(n in SOFTMAX for n in near) and any(n in LOG_SOFTMAX for n in near)
+
+
+def is_stacked(shape: tuple[int, ...]) -> bool:
+    """[critics, rows]: several critics in one tensor, one number for each row."""
+    return len(shape) == 2 and 2 <= shape[0] <= MOST_STACKED and shape[1] >= FEWEST_ROWS
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,10 @@ class Regression:
     terms: tuple[int, ...]
     exact: bool
     """False where the target was computed back from a difference, good to about 1e-6 of the prediction."""
+
+
+def _rows_of(output: Array) -> int:
+    return int(output.shape[1]) if is_stacked(output.shape) else len(output)
 
 
 @dataclass
@@ -228,7 +238,7 @@ class Loss:
         """The graded call that made the prediction: the last one of as many rows, outermost modules coming last."""
         for call in reversed(about.get("calls", [])):
             output = self.arrays.get(f"c{call}.output")
-            if output is not None and output.ndim > 0 and len(output) == size:
+            if output is not None and output.ndim > 0 and size in (len(output), _rows_of(output)):
                 return int(call)
         return None
 
@@ -262,6 +272,10 @@ class Loss:
         gradient = gradient.astype(np.float64)
         if gradient.size == prediction.size:
             return gradient.reshape(-1)
+        if is_stacked(gradient.shape) and gradient.shape[1] == prediction.size:
+            output = self.arrays.get(key + ".output")
+            near = None if output is None else np.abs(output - prediction).max(axis=1)
+            return None if near is None else np.asarray(gradient[int(near.argmin())])
         if gradient.ndim == 2 and len(gradient) == prediction.size:  # read at an index: the other columns get nothing
             return np.asarray(gradient.sum(axis=1))
         return None

@@ -14,11 +14,13 @@ from ..check import Finding
 from ..seen import Seen
 from ..seen.bootstrap import WRONG_SIGN, Bootstrapped, Explanation, bootstraps
 from ..seen.futures import NOT_SQUARED, OVER_THE_BATCH, SCALED_FIRST, SQUASHED_TWICE, WRONG_SQUASHES
+from ..seen.losses import is_stacked
 from .base import ENOUGH, FEW_ROWS, Fail, SeenCheck, some
 from .lineage import targets as target_networks
 
 NO_CREDIT = 0.05
 """A discount below this gives an action no credit for what comes after."""
+LEAST_TEMPERATURE = 1e-3
 OFTEN_BEYOND, HARDLY_AT = 0.05, 0.002
 """Share of drawn numbers beyond the bounds, and of actions at them, from which actions are squashed and not clipped: clipped ones
 would be at the bounds about as often as drawn ones are beyond."""
@@ -146,6 +148,21 @@ class BootstrapRecomputed(SeenCheck):
             )
         if (wrong := self._wrong_squash(seen, matched, fail)) is not None:
             return wrong
+        temperatures = [each.temperature for each in first if each.soft]
+        if len(temperatures) > 0.8 * len(first) and float(np.median(temperatures)) < -LEAST_TEMPERATURE:
+            return fail(
+                f"The log-probability of the next action enters the targets with a factor of {-float(np.median(temperatures)):+.3g}: where the "
+                "policy is sure of itself the future counts for more.",
+                "The sign of the entropy bonus in the target is reversed.",
+                "target = reward + gamma * (1 - terminated) * (value - alpha * log_prob)",
+            )
+        alike, pairs = _always_alike(seen)
+        if alike >= ENOUGH and alike > 0.9 * pairs:
+            return fail(
+                f"In {alike} of {pairs} losses two critics say exactly the same: the smaller of the two is either of them.",
+                "They began with the same weights and learn from the same batches, or one was made a copy of the other.",
+                "Give each critic weights of its own to begin with.",
+            )
         wrong = self._wrong_networks(seen, matched, common, fail)
         if wrong is not None:
             return wrong
@@ -274,6 +291,22 @@ def _beyond_the_bound(seen: Seen, matched: list[Bootstrapped]) -> float | None:
     beyond = float(np.mean(np.concatenate(drawn) > bound))
     at_bound = float(np.mean(np.concatenate(taken) >= bound * (1 - 1e-6)))
     return beyond if beyond >= OFTEN_BEYOND and at_bound <= HARDLY_AT else None
+
+
+def _always_alike(seen: Seen) -> tuple[int, int]:
+    """Losses in which two predictions drawn to the same targets are the same numbers, and all losses with two such predictions."""
+    alike = pairs = 0
+    for loss in seen.training_losses:
+        both = loss.regressions[:2]
+        if len(both) < 2 or loss.policies or not np.array_equal(both[0].target, both[1].target):
+            continue
+        if both[0].terms == both[1].terms and both[0].call == both[1].call and both[0].call is not None:
+            output = loss.arrays.get(f"c{both[0].call}.output")
+            if output is None or not is_stacked(output.shape):
+                continue  # one prediction, read twice (the two arms of a written-out loss, say)
+        pairs += 1
+        alike += bool(np.array_equal(both[0].prediction, both[1].prediction))
+    return alike, pairs
 
 
 def _twins(seen: Seen) -> bool:

@@ -19,7 +19,7 @@ from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.bootstrap import bootstraps
 from ..seen.fitting import correlation
-from ..seen.losses import Array
+from ..seen.losses import Array, is_stacked
 from ..seen.returns import rollout_fits
 from ..seen.rollouts import Rollout
 from ..seen.token_rollouts import token_rollouts
@@ -401,7 +401,16 @@ def _deaf_actors(seen: Seen) -> list[Loss]:
         and loss.policies[0].even
         and len(loss.reach) > 1
         and not any(name.startswith(critic + ".") for name in loss.reach for critic in names)
+        and not _asks_a_critic(loss, names)
     ]
+
+
+def _asks_a_critic(loss: Loss, names: set[str]) -> bool:
+    """Also with weights that were detached on purpose, which no loss reaches: beside the network that the log-probabilities come from,
+    another one was asked with a gradient."""
+    modules = {str(about.get("module")) for about in loss.event.calls}
+    asked = {name for name in modules if not any(reached.startswith(name + ".") for reached in loss.reach)}
+    return bool(asked) or any(_related(module, critic) for module in modules for critic in names)
 
 
 def critics(seen: Seen) -> set[str]:
@@ -454,7 +463,7 @@ def _reaches_actor_through_critic(seen: Seen, loss: Loss) -> bool:
 
 
 def _one_number(gradient: Array) -> bool:
-    return gradient.ndim == 1 or (gradient.ndim == 2 and gradient.shape[1] == 1)
+    return gradient.ndim == 1 or (gradient.ndim == 2 and gradient.shape[1] == 1) or is_stacked(gradient.shape)
 
 
 def _related(module: str, critic: str) -> bool:

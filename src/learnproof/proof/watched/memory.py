@@ -14,7 +14,7 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
-from ..seen.losses import Array
+from ..seen.losses import Array, is_stacked
 from .base import ENOUGH, FEW_ROWS, SeenCheck
 
 ITSELF, ELSEWHERE = -1, -2
@@ -235,7 +235,7 @@ def _chosen_at_itself(seen: Seen, loss: Loss) -> bool:
         output = loss.arrays.get(f"n{position}.output")
         if output is None or output.ndim == 0:
             continue
-        if output.size == len(output):
+        if output.size == len(output) or is_stacked(output.shape):
             ahead |= float((steps >= 0).mean()) > MOST
         else:
             wide.append(float((steps >= 0).mean()) - float((steps == ITSELF).mean()))
