@@ -19,7 +19,8 @@ from .fitting import correlation, least_squares
 from .losses import Array, Loss
 from .returns import MIN_ROWS, rollout_fits
 from .rollouts import Rollout, Targets, Told
-from .tokens import Tokens, rewarded, token_losses
+from .token_rewards import rewarded
+from .tokens import Tokens, token_losses
 from .view import Seen
 
 RELATED = 0.3

@@ -1,21 +1,16 @@
-"""Losses on tokens of a language model: which positions carry them, and which rewards explain their weights.
+"""Losses on tokens of a language model: which positions carry them, where their sequences stand in the batch, what was sampled.
 
 A loop counts as one where log-probabilities of tokens, [sequences, positions], are in the loss and no environment is stepped.
-Rewards are looked for among the tensors whose mean the script took (watching/baselines.py): the right one explains the
-weight of each sequence, up to a baseline and a scale, for the whole batch or group by group.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from .fitting import correlation, least_squares
+from .fitting import least_squares
 from .losses import Array, Loss
 from .view import Seen
 
@@ -31,15 +26,6 @@ SCORED = 1e-4
 """Difference of log-probabilities that is rounding."""
 NEVER = -1e9
 """Logit of a token that is not written."""
-ALL_BUT_EXPLAINED = 0.98
-ALL_BUT_EXACTLY = 0.9999
-FEWEST_TO_ORDER = 8
-MOSTLY_APART = 0.75
-"""Share of a batch whose places differ; sequences that are alike up to their last token may be taken for each other."""
-SORTED_ALIKE, OTHERWISE = 0.9999, 0.8
-"""Correlations of weights and rewards, both put in order and as they stand, between which they are the same numbers in another order."""
-EXPLAINS = 0.9
-"""Correlation from which a tensor counts as the rewards: normalising group by group leaves 0.9 and more."""
 
 
 class Tokens:
@@ -196,11 +182,11 @@ class Tokens:
     @property
     def reads_past_the_end(self) -> bool:
         """Whether the last token is scored by the answer that was given when it had been read already."""
-        lengths, found = self._sampled_lengths, self._scored
+        lengths, found = self.sampled_lengths, self._scored
         return bool(lengths) and found is not None and found[2] + self.shape[1] == max(lengths) + 1
 
     @property
-    def _sampled_lengths(self) -> list[int]:
+    def sampled_lengths(self) -> list[int]:
         """Of the calls that sampled, where each was given one token more than the one before; else none (a cache, say)."""
         lengths = [int(about["shape"][1]) for about in self.loss.event.silent if len(about.get("shape", ())) == 3]
         growing = all(after - before == 1 for before, after in pairwise(lengths[: self.shape[1]]))
@@ -209,7 +195,7 @@ class Tokens:
     def sampled_otherwise(self) -> float | None:
         """Share of the used tokens for which the network's answer, when the token was sampled, was another than in the loss; None
         where the calls of the sampling are not known, or where a step has come between."""
-        if not self.fresh or not self._sampled_lengths:
+        if not self.fresh or not self.sampled_lengths:
             return None
         whole = [
             output
@@ -332,185 +318,3 @@ def _whole(lengths: list[int]) -> int:
     """Tokens of a sequence when sampling is over: the last call was given all but the last one, or, with a cache, one token."""
     cached = all(length == 1 for length in lengths[1:])
     return lengths[0] + len(lengths) if cached else max(lengths) + 1
-
-
-@dataclass(frozen=True)
-class Rewarded:
-    """A loss on tokens together with the rewards of its sequences."""
-
-    tokens: Tokens
-    reward: Array
-    """Of each sequence of the loss."""
-    centred: Array
-    """Less the mean of its group."""
-    source: str
-    """Name of the array that the rewards were found in."""
-    group: int
-    """Neighbours in the batch whose rewards are compared with each other."""
-    agreement: float
-    """Of the loss's weights with `centred`, by sequence."""
-
-
-def rewarded(seen: Seen) -> list[Rewarded]:
-    known = seen.notes.get("rewarded")
-    if known is None:
-        found = [_rewards(tokens) for tokens in token_losses(seen)]
-        known = seen.notes["rewarded"] = [each for each in found if each is not None]
-    return list(known)
-
-
-def _rewards(tokens: Tokens) -> Rewarded | None:
-    best: Rewarded | None = None
-    strongest = EXPLAINS
-    for advantage in _advantages(tokens.loss, tokens.shape[0]):
-        for source, group, reward, centred in _centred(tokens):
-            strength = abs(correlation(advantage, centred) or 0.0)
-            if strength > strongest + 1e-9:
-                weight = np.where(tokens.used, -tokens.gradient, 0.0).sum(axis=1)
-                strongest = strength
-                best = Rewarded(tokens, reward, centred, source, group, correlation(weight, centred) or 0.0)
-    return best
-
-
-def _centred(tokens: Tokens, turned: bool = False) -> Iterator[tuple[str, int, Array, Array]]:
-    """(name, size of groups, rewards, rewards less the mean of their group) of the loss's sequences, for each tensor whose mean the script took and
-    each size of groups; `turned`: with groups and samples exchanged."""
-    place, batch = tokens.places
-    sequences = tokens.shape[0]
-    for source, tensor in tokens.loss.arrays.items():
-        if source[0] != "r" or not source[1:].isdigit():
-            continue
-        numbers = tensor.astype(np.float64)
-        whole = [(numbers, place)] if len(numbers) == batch else []
-        if batch == sequences:  # nothing tells where they stand: a part after the other
-            starts = range(0, len(numbers) - sequences + 1, sequences)
-            whole = [(numbers[start : start + sequences], place) for start in starts]
-        for rewards, rows in whole:
-            for group in _group_sizes(len(rewards)):
-                table = rewards.reshape(-1, group)
-                less = table - table.mean(axis=1, keepdims=True)
-                if not turned:
-                    yield source, group, rewards[rows], less.reshape(-1)[rows]
-                elif 1 < group < len(rewards):
-                    yield source, group, rewards[rows], less.T.reshape(-1)[rows]
-
-
-def misordered(seen: Seen) -> list[Loss]:
-    """Losses whose weights are explained by no rewards as they stand, but by rewards with sequences and groups exchanged, or by the
-    same rewards of other sequences of the batch."""
-    known = seen.notes.get("misordered")
-    if known is not None:
-        return list(known)
-    explained = {each.tokens.loss.update for each in rewarded(seen)}
-    unexplained = [tokens for tokens in token_losses(seen) if tokens.loss.update not in explained]
-    found = seen.notes["misordered"] = []
-    for tokens in unexplained:
-        best = 0.0
-        for advantage in _advantages(tokens.loss, tokens.shape[0]):
-            for *_, turned in _centred(tokens, turned=True):
-                best = max(best, abs(correlation(advantage, turned) or 0.0))
-        if best > ALL_BUT_EXPLAINED:
-            found.append(tokens.loss)
-    by_update: dict[int, list[Tokens]] = defaultdict(list)
-    for tokens in unexplained:
-        by_update[tokens.loss.update].append(tokens)
-    for parts in by_update.values():
-        if parts[0].loss not in found and _weights_of_others(parts):
-            found.append(parts[0].loss)
-    return found
-
-
-def _weights_of_others(parts: list[Tokens]) -> bool:
-    """Whether the weights of a step's losses, all together, are those that the rewards of the batch make, each of another sequence than its
-    own: the sequences are found in the batch by what the network answered to them."""
-    places = [part.known_places for part in parts]
-    if any(each is None for each in places):
-        return False
-    at = np.concatenate([each[0] for each in places if each is not None])
-    batch = places[0][1] if places[0] is not None else 0
-    if len(at) != batch or len(np.unique(at)) < MOSTLY_APART * batch or batch < FEWEST_TO_ORDER:
-        return False
-    weights = [_advantages(part.loss, part.shape[0]) for part in parts]
-    if not all(weights):
-        return False
-    whole = np.concatenate([each[0] for each in weights])
-    for source, tensor in parts[0].loss.arrays.items():
-        if source[0] != "r" or not source[1:].isdigit() or tensor.size != batch:
-            continue
-        for group in _group_sizes(batch):
-            table = tensor.astype(np.float64).reshape(-1, group)
-            less = table - table.mean(axis=1, keepdims=True)
-            for made in (less, less / np.maximum(table.std(axis=1, keepdims=True), 1e-8)):
-                centred = made.reshape(-1)
-                alike = [correlation(np.sort(whole), np.sort(sign * centred)) or 0.0 for sign in (1, -1)]
-                sorted_alike = max(alike) > SORTED_ALIKE
-                if sorted_alike and abs(correlation(whole, centred[at]) or 0.0) < OTHERWISE:
-                    return True
-    return False
-
-
-def mixed_groups(seen: Seen) -> list[Loss]:
-    """Losses in which rewards are compared within groups of neighbours, and neighbours are answers to different questions, though each
-    question was asked as often as a group is large: the order of questions and of groups does not agree."""
-    found = [tokens.loss for tokens in token_losses(seen) if _compared_across(tokens)]
-    for each in rewarded(seen):
-        loss, (_, batch) = each.tokens.loss, each.tokens.places
-        question = _questions(each.tokens)
-        if question is None or batch % each.group or each.tokens.prompt is None or loss in found:
-            continue
-        counts = np.bincount(question.reshape(-1))
-        alike = question.reshape(-1, each.group) == question.reshape(-1, each.group)[:, :1]
-        if 1 < each.group < batch and (counts % each.group == 0).mean() > NEARLY_ALL and alike.mean() < 0.5:
-            found.append(loss)
-    return found
-
-
-def _questions(tokens: Tokens) -> Array | None:
-    """Which question each sequence of the batch answers: the network's first answers to the same one are the same."""
-    first, (_, batch) = tokens.loss.arrays.get("n0.output"), tokens.places
-    if first is None or len(first) != batch:
-        return None
-    _, question = np.unique(np.round(first.reshape(batch, -1), 4), axis=0, return_inverse=True)
-    return np.asarray(question.reshape(-1))
-
-
-def _compared_across(tokens: Tokens) -> bool:
-    """Whether the weights are rewards less the mean of every so manieth sequence, while the answers to one question stand next to each
-    other."""
-    place, batch = tokens.places
-    question = _questions(tokens) if tokens.known_places is not None and tokens._sampled_lengths else None
-    if question is None:
-        return False
-    for source, tensor in tokens.loss.arrays.items():
-        if source[0] != "r" or not source[1:].isdigit() or tensor.size != batch:
-            continue
-        for group in _group_sizes(batch)[:-1]:
-            beside = question.reshape(-1, group)
-            if (beside == beside[:, :1]).mean() < NEARLY_ALL:
-                continue
-            table = tensor.astype(np.float64).reshape(group, -1)
-            less = table - table.mean(axis=0)
-            for centred in (less, less / (table.std(axis=0, ddof=1) + 1e-4), less / (table.std(axis=0) + 1e-8)):
-                numbers = centred.reshape(-1)[place]
-                weights = _advantages(tokens.loss, tokens.shape[0])
-                if any(abs(correlation(weight, numbers) or 0.0) > ALL_BUT_EXACTLY for weight in weights):
-                    return True
-    return False
-
-
-def _advantages(loss: Loss, sequences: int) -> list[Array]:
-    """Weights of one number per sequence that are no masks."""
-    found = []
-    for position, about in enumerate(loss.event.constants):
-        weight = loss.arrays.get(f"k{position}")
-        if about.get("role") != "weight" or weight is None or len(weight) != sequences:
-            continue
-        rows = weight.astype(np.float64).reshape(sequences, -1)
-        first = rows[:, 0] if np.ptp(rows, axis=1).max() <= 1e-12 else None
-        if first is not None and np.ptp(first) > 1e-9:
-            found.append(first)
-    return found
-
-
-def _group_sizes(sequences: int) -> list[int]:
-    return [group for group in range(2, sequences + 1) if sequences % group == 0]

@@ -22,8 +22,8 @@ from ..seen.fitting import correlation
 from ..seen.losses import Array, is_stacked
 from ..seen.returns import rollout_fits
 from ..seen.rollouts import Rollout
+from ..seen.token_rewards import misordered, mixed_groups, rewarded
 from ..seen.token_rollouts import token_rollouts
-from ..seen.tokens import misordered, mixed_groups, rewarded
 from .base import ENOUGH, SeenCheck, some
 
 CLEARLY = 0.3

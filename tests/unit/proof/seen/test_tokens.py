@@ -8,7 +8,8 @@ import pytest
 from made_losses import made_loss
 
 from learnproof.proof.seen.losses import Loss
-from learnproof.proof.seen.tokens import misordered, mixed_groups, rewarded, token_losses
+from learnproof.proof.seen.token_rewards import misordered, mixed_groups, rewarded
+from learnproof.proof.seen.tokens import token_losses
 from learnproof.proof.watched.language import ReferenceApart, TokensMasked
 from learnproof.proof.watched.shapes import SampledAsScored
 
