@@ -6,7 +6,8 @@
     bootstrap   temporal-difference targets, recomputed from rewards, ends and the networks' own answers
     memory      rows of a replay memory against what the environment did
     ratio       new and old log-probabilities before the first step
-    direction   what a step does: advantageous actions gain, predictions near their targets, actors climb their critics
+    direction   what a step does: advantageous actions gain, predictions near their targets
+    actors      an actor that is trained through a critic raises the critic's answer
     signs       entropy, temperature
     shapes      accidental broadcasts, log-probabilities per dimension, probabilities where logits belong
     rates       learning rates that are 0, or below it; clipping that comes too late or leaves weights out
@@ -19,9 +20,10 @@ All of them read `proof.seen`. An accusation needs several updates that agree; w
 """
 
 from ..check import Check
+from .actors import ActorClimbs
 from .bootstrap import BootstrapRecomputed
 from .dependence import CreditReachesOn, PolicyLooks
-from .direction import ActorClimbs, PolicyDirection, ValueDirection
+from .direction import PolicyDirection, ValueDirection
 from .exploration import ActionsVary
 from .language import ReferenceApart, TokensMasked
 from .lineage import RestoresSomething, TargetNetworks

@@ -16,8 +16,8 @@ from ..check import Finding
 from ..seen import Seen
 from ..seen.bootstrap import bootstraps
 from ..seen.view import Follower
+from .actors import actor_losses
 from .base import ENOUGH, SeenCheck, some
-from .direction import actor_losses
 
 PATIENCE_UPDATES = 1_000
 PATIENCE_STEPS = 10_500

@@ -10,8 +10,9 @@ import numpy as np
 from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.losses import is_written_entropy
+from .actors import actor_losses, critics
 from .base import ENOUGH, SeenCheck, some
-from .direction import actor_losses, critics, descends
+from .direction import descends
 
 CONSTANT = 0.02
 """How far what is left over may differ from row to row and still be one number: float32, and tanh near its ends."""

@@ -7,8 +7,8 @@ import pytest
 from made_losses import made_loss
 
 from learnproof.proof.seen.futures import futures
+from learnproof.proof.watched.actors import _asks_a_critic
 from learnproof.proof.watched.bootstrap import _always_alike
-from learnproof.proof.watched.direction import _asks_a_critic
 
 ROWS = 32
 
