@@ -159,7 +159,7 @@ def test_a_reversed_sign_there_is_named(tmp_path):
     assert [finding.check for finding in verdict.findings if finding.status == "fail"] == ["policy_direction"]
 
 
-@pytest.mark.parametrize("form", ["one hot", "embedded"])
+@pytest.mark.parametrize("form", ["one hot", pytest.param("embedded", marks=pytest.mark.thorough)])
 def test_states_that_are_numbers_are_known_again_and_played(tmp_path, form):
     evidence, verdict = judged(LAKE, tmp_path, form)
     assert verdict.verdict == "proven", verdict.missing
