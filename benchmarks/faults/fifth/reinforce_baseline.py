@@ -28,7 +28,7 @@ CONFIG = {
     "env": {"limit": 40, "force": 0.05, "drag": 0.85, "edge": 2.0, "speed_bonus": 0.0},
     "net": {"hidden": 48, "log_std": -0.3, "dtype": torch.float32},
     "optim": {"policy_lr": 4e-3, "baseline_lr": 5e-3, "max_norm": 1.0, "warmup": 40, "entropy": 1e-3},
-    "train": {"episodes": 1_360, "per_batch": 8, "batches_per_epoch": 10, "gamma": 0.97},
+    "train": {"episodes": 1_200, "per_batch": 8, "batches_per_epoch": 10, "gamma": 0.97},
 }
 
 
