@@ -21,6 +21,12 @@ class EnvSettings(Section):
     """Arguments for the environment, as pairs: --env.kwargs n_agents 3."""
     n_envs: int = Field(4, ge=1, le=65_536)
     """Instances stepped side by side."""
+    per_agent: bool = False
+    """Each agent of a team decides by itself, all by one shared network, valued by a critic that sees the whole team (ppo,
+    reinforce). For task allocation, or for a function that makes a PettingZoo parallel environment: module:function as id. n_envs and
+    steps then count teams."""
+    rewards: Literal["individual", "shared"] = "individual"
+    """What an agent is paid (per_agent): its own reward, or the sum over its team."""
     vectorization: Literal["auto", "native", "sync", "async"] = "auto"
     """How instances are stepped: auto = one native batch for shipped environments, else one after the other."""
     cast_observations: bool = False

@@ -19,6 +19,8 @@ class ShippedEnvironment:
     summary: str
     entry_point: str
     vector_entry_point: str
+    agents_entry_point: str
+    """A row for each agent (envs/agents.py): env.per_agent."""
 
 
 _SHIPPED = tuple(
@@ -27,6 +29,7 @@ _SHIPPED = tuple(
         summary=summary,
         entry_point=f"learnproof.envs.task_allocation:TaskAllocationV{version}",
         vector_entry_point=f"learnproof.envs.task_allocation:TaskAllocationVectorV{version}",
+        agents_entry_point=f"learnproof.envs.task_allocation:TaskAllocationAgentsV{version}",
     )
     for version, summary in (
         (0, "agents share a queue of tasks; the original rules, to the letter (metric: return)"),

@@ -5,7 +5,7 @@
     env = source.evaluation(n_envs)
 
 Shipped environments run as one native batch; others as instances stepped one after the other (or in processes of their
-own), each behind CheckedEnv.
+own), each behind CheckedEnv. Where env.per_agent is set, rows are the agents of teams (team_making.py).
 """
 
 from __future__ import annotations

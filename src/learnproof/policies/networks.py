@@ -140,7 +140,8 @@ class PolicyNetwork(nn.Module, ABC):
 class ActorCritic(PolicyNetwork):
     """Policy and value, on trunks of their own or on a shared one.
 
-    The last policy layer starts a hundred times smaller than the rest, so that the first policy is near uniform.
+    The last policy layer starts a hundred times smaller than the rest, so that the first policy is near uniform. With
+    `policy_size` the policy reads only that many columns of a row, the first ones, and the value all: a central critic.
     """
 
     def __init__(
@@ -150,15 +151,19 @@ class ActorCritic(PolicyNetwork):
         settings: PolicySettings,
         noise: torch.Generator,
         value_hidden: tuple[int, ...] | None = None,
+        policy_size: int | None = None,
     ) -> None:
         super().__init__()
+        self.policy_size = size if policy_size is None else policy_size
+        self.central = self.policy_size < size
         if settings.shared_trunk:
+            assert not self.central
             self.trunk: MLP | None = MLP(size, settings, 0, 1.0, noise)
             self.policy: nn.Module = linear(self.trunk.width, head.n_params, 0.01, noise)
             self.value: nn.Module = linear(self.trunk.width, 1, 1.0, noise)
         else:
             self.trunk = None
-            self.policy = MLP(size, settings, head.n_params, 0.01, noise)
+            self.policy = MLP(self.policy_size, settings, head.n_params, 0.01, noise)
             own = settings if value_hidden is None else settings.model_copy(update={"hidden": value_hidden})
             self.value = MLP(size, own, 1, 1.0, noise)
         self.head = head
@@ -166,8 +171,12 @@ class ActorCritic(PolicyNetwork):
     def forward(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """log-probability [B] and entropy [B] of the policy, value [B]."""
         features = observation if self.trunk is None else self.trunk(observation)
-        log_prob, entropy = self.head.log_prob_and_entropy(self.policy(features), action)
+        params = self.policy(self.seen_by_policy(features))
+        log_prob, entropy = self.head.log_prob_and_entropy(params, action)
         return log_prob, entropy, self.value(features).squeeze(1)
+
+    def seen_by_policy(self, features: Tensor) -> Tensor:
+        return features[:, : self.policy_size] if self.central else features
 
     def keeping(self, observation: Tensor) -> ActorCriticOutputs:
         """Policy parameters and values, cut off from the networks behind them until `backward`."""
@@ -176,7 +185,7 @@ class ActorCritic(PolicyNetwork):
                 assert isinstance(self.policy, MLP)
                 assert isinstance(self.value, MLP)
                 features = observation
-                params, policy = self.policy.keeping(observation)
+                params, policy = self.policy.keeping(self.seen_by_policy(observation))
                 value, critic = self.value.keeping(observation)
                 kept: tuple[list[Layer], ...] = (policy, critic)
             else:
@@ -222,7 +231,8 @@ class ActorCritic(PolicyNetwork):
                 self.trunk.backward(outputs.kept[0], merged)
 
     def policy_params(self, observation: Tensor) -> Tensor:
-        out: Tensor = self.policy(observation if self.trunk is None else self.trunk(observation))
+        features = observation if self.trunk is None else self.trunk(observation)
+        out: Tensor = self.policy(self.seen_by_policy(features))
         return out
 
     def values(self, observation: Tensor) -> Tensor:

@@ -65,13 +65,14 @@ class RewardScaler:
         self.gamma = gamma
         self.running = np.zeros(n_envs)
 
-    def scale_for(self, rewards: Array, ended: Array) -> float:
+    def scale_for(self, rewards: Array, ended: Array, counted: Array | None = None) -> float:
+        """`counted` [T, N] leaves out steps that belong to no episode."""
         returns = np.empty(rewards.shape)
         for t in range(len(rewards)):
             self.running = self.running * self.gamma + rewards[t]
             returns[t] = self.running
             self.running = np.where(ended[t], 0.0, self.running)
-        self.moments.add(returns.reshape(-1, 1))
+        self.moments.add((returns if counted is None else returns[counted]).reshape(-1, 1))
         return float(1.0 / np.sqrt(self.moments.variance[0] + EPSILON))
 
     def state(self) -> dict[str, Array]:

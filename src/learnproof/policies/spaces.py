@@ -60,6 +60,13 @@ class ObservationLayout:
             rows[:, leaf.start : leaf.stop] = _encode(leaf.space, _pick(batch, leaf.path))
         return rows
 
+    def size_of(self, key: str) -> int:
+        """Columns of the first part of a Dict, which has this key; a row begins with them."""
+        own = [leaf for leaf in self.leaves if leaf.path[:1] == (key,)]
+        assert own
+        assert own[0].start == 0
+        return own[-1].stop
+
     def rows_of(self, parts: Sequence[Array]) -> Array:
         """The same from one array [N, ...] for each leaf, in the order of `leaves`."""
         return np.concatenate(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Settings, to_toml
-from ..envs.making import RegisteredEnvironment
+from ..envs.team_making import environment_source
 from ..proof.verdict import check_waivers
 from ..runs.atomic import write_file
 from ..runs.folder import fresh_path
@@ -103,7 +103,7 @@ def resume_sweep(
 def _rehearse(plan: SweepPlan) -> str:
     """What is wrong with the environment or the settings is wrong with every trial, and is said before the first. The metric."""
     check_waivers(plan.settings.proof.waive)
-    env = RegisteredEnvironment(plan.settings.env).evaluation(1)
+    env = environment_source(plan.settings.env).evaluation(1)
     make_actor(plan.settings, env)
     metric = environment_facts(env).metric
     env.close()

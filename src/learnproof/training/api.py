@@ -15,7 +15,9 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from ..config import Settings, to_toml
-from ..envs.making import EnvironmentSource, GivenEnvironment, RegisteredEnvironment
+from ..envs.agents import episodes_at_once
+from ..envs.making import EnvironmentSource, GivenEnvironment
+from ..envs.team_making import environment_source
 from ..errors import DiskFull, EvidenceError, TrainingFault, UsageError
 from ..evidence import Evidence
 from ..policies.actor import Mode
@@ -80,10 +82,10 @@ def train(
     source: EnvironmentSource
     if isinstance(env, VectorEnv):
         source = GivenEnvironment(env, evaluation_env)
-        settings = settings.replace({"env.id": source.name, "env.n_envs": env.num_envs})
+        settings = settings.replace({"env.id": source.name, "env.n_envs": episodes_at_once(env)})
     else:
         settings = settings if env is None else settings.replace({"env.id": env})
-        source = RegisteredEnvironment(settings.env)
+        source = environment_source(settings.env)
     path = (
         Path(out)
         if out is not None
@@ -191,7 +193,7 @@ def _source(
         return GivenEnvironment(env, evaluation_env, settings.env.id)
     if evaluation_env is not None:
         return GivenEnvironment(evaluation_env, evaluation_env, settings.env.id)
-    return RegisteredEnvironment(settings.env)
+    return environment_source(settings.env)
 
 
 def _run(

@@ -17,6 +17,7 @@ from ..algorithms.ppo import PPO
 from ..algorithms.reinforce import REINFORCE
 from ..algorithms.sac import SAC
 from ..config import Settings
+from ..envs.agents import OWN, agent_rows
 from ..envs.making import EnvironmentSource
 from ..errors import SettingsError
 from ..policies.actor import NetworkActor
@@ -39,19 +40,41 @@ class EnvironmentFacts:
     """The per-episode figure that measures performance: "return" unless the environment names another."""
     action_heads: tuple[str, ...] | None
     """The head that fits each column of a Box action, where the environment knows."""
+    per_agent: bool = False
+    """Its rows are agents: of what they show, "state" is for the critic alone."""
 
 
 def environment_facts(env: VectorEnv[Any, Any, Any]) -> EnvironmentFacts:
     instance: Any = env.unwrapped
+    per_agent = agent_rows(env) is not None
     if not hasattr(instance, "metric") and getattr(instance, "envs", None):
         instance = instance.envs[0].unwrapped
-    return EnvironmentFacts(getattr(instance, "metric", "return"), getattr(instance, "action_heads", None))
+    metric, heads = getattr(instance, "metric", "return"), getattr(instance, "action_heads", None)
+    return EnvironmentFacts(metric, heads, per_agent)
 
 
 def make_actor(settings: Settings, env: VectorEnv[Any, Any, Any]) -> NetworkActor:
     """An untrained actor for this environment; its first weights come from the run's seed."""
-    heads = environment_facts(env).action_heads
-    return actor_for_spaces(settings, env.single_observation_space, env.single_action_space, heads)
+    facts = environment_facts(env)
+    if facts.per_agent:
+        check_per_agent(settings)
+    return actor_for_spaces(
+        settings, env.single_observation_space, env.single_action_space, facts.action_heads, facts.per_agent
+    )
+
+
+def check_per_agent(settings: Settings) -> None:
+    """Agents that share a policy beside a central critic want an algorithm and networks that can be told apart so."""
+    if settings.algorithm not in ("ppo", "reinforce"):
+        raise SettingsError(
+            f"algorithm = {settings.algorithm!r} has no critic that could see the whole team: agents that decide one by one are "
+            "trained with ppo or reinforce."
+        )
+    if settings.policy.shared_trunk:
+        raise SettingsError(
+            "policy.shared_trunk would show the team's state to the policy, which must do without it: leave it out where "
+            "agents decide one by one."
+        )
 
 
 def actor_for_spaces(
@@ -59,11 +82,13 @@ def actor_for_spaces(
     observation_space: gym.Space[Any],
     action_space: gym.Space[Any],
     action_heads: tuple[str, ...] | None,
+    per_agent: bool = False,
 ) -> NetworkActor:
     observations = ObservationLayout(observation_space)
     actions = ActionLayout(action_space)
     noise = torch.Generator().manual_seed(derive_seed(settings.seed, "first weights"))
-    network = _network(settings, observations, actions, action_heads, noise).to(_device(settings.device))
+    own = observations.size_of(OWN) if per_agent else None
+    network = _network(settings, observations, actions, action_heads, noise, own).to(_device(settings.device))
     normalizer = ObservationNormalizer(observations.size) if settings.env.normalize_observations else None
     return NetworkActor(network, observations, actions, normalizer)
 
@@ -74,6 +99,7 @@ def _network(
     actions: ActionLayout,
     action_heads: tuple[str, ...] | None,
     noise: torch.Generator,
+    policy_size: int | None,
 ) -> PolicyNetwork:
     policy = settings.policy
     match settings.algorithm:
@@ -84,7 +110,7 @@ def _network(
             return SoftPolicy(observations.size, make_soft_head(actions), policy, noise)
     head = make_head(actions, policy.box_head, policy.log_std_init, action_heads)
     baseline = settings.reinforce.baseline_hidden if settings.algorithm == "reinforce" else None
-    return ActorCritic(observations.size, head, policy, noise, baseline)
+    return ActorCritic(observations.size, head, policy, noise, baseline, policy_size)
 
 
 def make_learner(settings: Settings, actor: NetworkActor, learner_type: LearnerType | None = None) -> Learner:

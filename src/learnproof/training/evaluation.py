@@ -2,7 +2,7 @@
 
     scores = Evaluator(source, metric="return").scores(actor, seeds, mode)
 
-Every seed is one episode from a reset with that seed. Evaluation uses environments and generators of its own, so that how
+Every seed is one episode from a reset with that seed (of a whole team, where rows are agents). Evaluation uses environments and generators of its own, so that how
 often one looks changes nothing in training.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from ..envs.agents import agent_rows, episodes_at_once
 from ..envs.contract import check_finite
 from ..envs.making import EnvironmentSource
 from ..errors import EnvironmentFault, SettingsError
@@ -51,8 +52,9 @@ class Evaluator:
         while done < len(seeds):
             env = self._env(min(MOST_INSTANCES, len(seeds)))
             assert env is not None
-            chunk = list(seeds[done : done + env.num_envs])
-            padded = chunk + [chunk[-1]] * (env.num_envs - len(chunk))
+            at_once = episodes_at_once(env)
+            chunk = list(seeds[done : done + at_once])
+            padded = chunk + [chunk[-1]] * (at_once - len(chunk))
             scores[done : done + len(chunk)] = self._episodes(env, actor, padded, mode, noise)[: len(chunk)]
             done += len(chunk)
             if on_progress is not None:
@@ -66,17 +68,20 @@ class Evaluator:
         disabled = autoreset_mode(env) is AutoresetMode.DISABLED
         layout = ObservationLayout(env.single_observation_space)
         observation, _ = env.reset(seed=seeds)  # type: ignore[arg-type]
-        running = np.ones(env.num_envs, bool)
-        returns = np.zeros(env.num_envs)
-        scores = np.full(env.num_envs, np.nan)
+        teams, at_once = agent_rows(env), episodes_at_once(env)
+        rows_of_each = env.num_envs // at_once
+        running = np.ones(at_once, bool)
+        returns = np.zeros(at_once)
+        scores = np.full(at_once, np.nan)
         for step in range(self.max_episode_steps):
             acted = actor.act(observation, noise, mode)
             observation, reward, terminated, truncated, infos = env.step(acted.action)
             check_finite(layout.flatten(observation), reward, step, self.source.name)
-            returns += np.where(running, reward, 0.0)
-            ended = terminated | truncated
+            earned = reward if teams is None else teams.team_reward
+            returns += np.where(running, earned, 0.0)
+            ended = terminated | truncated if teams is None else teams.team_ended
             for i in np.flatnonzero(ended & running):
-                metrics = episode_metrics(infos.get("final_info", {}) if same_step else infos, int(i))
+                metrics = episode_metrics(infos.get("final_info", {}) if same_step else infos, int(i) * rows_of_each)
                 scores[i] = self._score(float(returns[i]), metrics)
             running &= ~ended
             if not running.any():

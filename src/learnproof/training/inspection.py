@@ -26,9 +26,10 @@ ROLLOUT_ROWS_KEPT = 65_536
 
 
 class InspectionPlan:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, agents: int = 1) -> None:
+        """`agents` = rows of experience in one environment step."""
         e = settings.evidence
-        iterations, gradient_steps = _size(settings)
+        iterations, gradient_steps = _size(settings, agents)
         fewest = FEWEST if gradient_steps > iterations else FEWEST_OF_ONE_STEP
         affordable = max(fewest, gradient_steps // (e.updates_per_inspection * ONE_IN))
         count = min(e.max_inspections, affordable, iterations)
@@ -57,13 +58,13 @@ class OpenPlan:
         return Inspect(self.gradient_steps, ROWS_LOOKED_AT_AGAIN) if iteration in self.iterations else Inspect()
 
 
-def _size(settings: Settings) -> tuple[int, int]:
+def _size(settings: Settings, agents: int) -> tuple[int, int]:
     """Iterations of a run in which something is learnt, and the gradient steps of all of them."""
     learning, envs = settings.learning, settings.env.n_envs
     if isinstance(learning, OnPolicySettings):
         per_iteration = learning.n_steps * envs
         iterations = max(1, -(-settings.steps // per_iteration))
-        return iterations, iterations * learning.epochs * -(-per_iteration // learning.minibatch_size)
+        return iterations, iterations * learning.epochs * -(-per_iteration * agents // learning.minibatch_size)
     assert isinstance(learning, OffPolicySettings)
     pieces = learning.pieces(envs)
     left = max(1, settings.steps - learning.learning_starts)

@@ -20,7 +20,8 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from ..config import Settings, parse_settings
-from ..envs.making import EnvironmentSource, GivenEnvironment, RegisteredEnvironment
+from ..envs.making import EnvironmentSource, GivenEnvironment
+from ..envs.team_making import environment_source
 from ..errors import RunFolderError, UnknownEnvironment, UsageError
 from ..policies.actor import NetworkActor
 from ..runs.folder import RunFolder
@@ -114,7 +115,7 @@ def _source(settings: Settings, env: VectorEnv[Any, Any, Any] | None) -> Environ
     if env is not None:
         return GivenEnvironment(env, env, settings.env.id)
     try:
-        return RegisteredEnvironment(settings.env)
+        return environment_source(settings.env)
     except UnknownEnvironment as error:
         raise UnknownEnvironment(
             f"{error} Where the run was trained on a vector environment that was given as an object, give one again: "

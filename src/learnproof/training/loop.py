@@ -80,7 +80,7 @@ class Trainer:
         self.evaluator = Evaluator(source, self.facts.metric, settings.evaluation.max_episode_steps)
         check_schedule(settings, self.evaluator.available)
         self.evaluation_seeds = episode_seeds(settings.seed, "evaluation", settings.evaluation.episodes)
-        self.plan = InspectionPlan(settings)
+        self.plan = InspectionPlan(settings, env.num_envs // self.collector.at_once)
 
     # ------------------------------------------------------------------ beginning and going on
 
@@ -102,7 +102,7 @@ class Trainer:
                 environment=self.source.name,
                 seed=self.settings.seed,
                 metric=self.facts.metric,
-                n_envs=self.collector.env.num_envs,
+                n_envs=self.collector.at_once,
                 constants=self.learner.constants(),
                 parameters=self.learner.parameter_sizes(),
                 max_entropy=self.actor.head.max_entropy,
@@ -207,7 +207,7 @@ class Trainer:
 
     def _pieces(self) -> Iterator[Rollout]:
         """The rollouts of one iteration, each collected when the learner asks for it."""
-        learning, envs = self.settings.learning, self.collector.env.num_envs
+        learning, envs = self.settings.learning, self.collector.at_once
         if isinstance(learning, OffPolicySettings):
             length, count = learning.train_every, learning.pieces(envs)
         else:
@@ -229,7 +229,8 @@ class Trainer:
         taken, budget, learning = self.collector.steps, self.settings.steps, self.settings.learning
         worth = 1
         if isinstance(learning, OnPolicySettings):
-            worth = min(learning.minibatch_size, learning.n_steps * self.collector.env.num_envs)
+            agents = self.collector.env.num_envs // self.collector.at_once
+            worth = min(-(-learning.minibatch_size // agents), learning.n_steps * self.collector.at_once)
         if taken and budget - taken < worth:
             return Stop("budget", f"{taken} of {budget} steps were taken")
         return None

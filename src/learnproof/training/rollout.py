@@ -6,6 +6,9 @@ Gymnasium knows three ways in which an ended instance starts anew, and each show
     next step   step() returns the true last observation; the following step ignores its action and returns the reset
                 (that empty step is marked invalid: it belongs to no episode)
     disabled    step() returns the true last observation; we reset the ended instances ourselves
+
+Where rows are the agents of teams (envs/agents.py), steps and episodes are those of teams, and a row whose agent left before its team
+is invalid until the team begins anew.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ..algorithms.learner import Rollout
+from ..envs.agents import agent_rows, episodes_at_once
 from ..envs.contract import check_batch, check_finite
 from ..errors import EnvironmentFault, LearnproofError
 from ..policies.actor import NetworkActor
@@ -35,6 +39,7 @@ class FinishedEpisode:
     step: int
     """Environment steps of the whole run when it ended."""
     env: int
+    """Instance, or team."""
     return_: float
     length: int
     terminated: bool
@@ -71,8 +76,11 @@ class Collector:
         self.steps = 0
         self.restarts = 0
         count = env.num_envs
-        self.returns = np.zeros(count)
-        self.lengths = np.zeros(count, np.int64)
+        self.teams = agent_rows(env)
+        self.at_once = episodes_at_once(env)
+        """Episodes under way side by side: instances, or teams."""
+        self.returns = np.zeros(self.at_once)
+        self.lengths = np.zeros(self.at_once, np.int64)
         self.ended = np.zeros(count, bool)
         """Instances that ended at the last step and, in next-step mode, spend the coming one on their reset."""
         self.rows = np.empty((count, actor.observations.size), np.float32)
@@ -101,7 +109,7 @@ class Collector:
     def collect(
         self, steps: int, on_progress: Callable[[int], None] | None = None
     ) -> tuple[Rollout, list[FinishedEpisode]]:
-        """`steps` steps of every instance; `on_progress` hears of the run's step count now and then."""
+        """`steps` steps of every instance (of every team, where rows are agents); `on_progress` hears of the run's step count now and then."""
         count, size, width = self.env.num_envs, self.actor.observations.size, self.actor.actions.size
         observation = np.empty((steps, count, size), np.float32)
         action = np.empty((steps, count, width), np.float32)
@@ -121,25 +129,36 @@ class Collector:
                 log_prob[t] = acted.log_prob
             if self.mode is AutoresetMode.NEXT_STEP:
                 valid[t] = ~self.ended
+            elif self.teams is not None:
+                valid[t] = ~self.teams.absent
             observed, reward[t], terminated[t], truncated[t], infos = self._step(acted.action)
-            self.steps += count
-            self.returns += reward[t]
-            self.lengths += valid[t]
+            self.steps += self.at_once
             ended = terminated[t] | truncated[t]
+            if self.teams is None:
+                over = ended
+                self.returns += reward[t]
+                self.lengths += valid[t]
+            else:
+                over = self.teams.team_ended
+                self.returns += self.teams.team_reward
+                self.lengths += 1
             if ended.any():
                 last = self._last_rows(observed, ended, infos)
-                for env in np.flatnonzero(ended):
-                    episodes.append(self._finish(int(env), bool(terminated[t, env]), infos))
-                    if truncated[t, env] and not terminated[t, env]:
-                        final_rows.append(t * count + int(env))
-                        final_observation.append(last[env])
+                for row in np.flatnonzero(truncated[t] & ~terminated[t]):
+                    final_rows.append(t * count + int(row))
+                    final_observation.append(last[row])
+                for env in np.flatnonzero(over):
+                    episodes.append(self._finish(int(env), terminated[t], infos))
                 if self.mode is AutoresetMode.DISABLED:
                     observed, _ = self.env.reset(options={"reset_mask": ended})
             self.ended = ended
             self._see(observed, reward[t])
             if on_progress is not None and t % STEPS_BETWEEN_NEWS == 0:
                 on_progress(self.steps)
-        scale = 1.0 if self.reward_scaler is None else self.reward_scaler.scale_for(reward, terminated | truncated)
+        scale = 1.0
+        if self.reward_scaler is not None:
+            counted = None if self.teams is None else valid
+            scale = self.reward_scaler.scale_for(reward, terminated | truncated, counted)
         rollout = Rollout(
             observation=observation,
             action=action,
@@ -173,7 +192,8 @@ class Collector:
         self._flat = self.actor.observations.flatten(observed)
         check_finite(self._flat, reward, self.steps, self.name)
         if self.actor.normalizer is not None:
-            self.actor.normalizer.add(self._flat)
+            present = self._flat if self.teams is None else self._flat[~self.teams.absent]
+            self.actor.normalizer.add(present)
             self.rows = self.actor.normalizer.apply(self._flat)
         else:
             self.rows = self._flat
@@ -198,15 +218,17 @@ class Collector:
         check_finite(rows, None, self.steps, self.name)
         return rows if self.actor.normalizer is None or self.raw_rows else self.actor.normalizer.apply(rows)
 
-    def _finish(self, env: int, terminated: bool, infos: dict[str, Any]) -> FinishedEpisode:
+    def _finish(self, env: int, terminated: Array, infos: dict[str, Any]) -> FinishedEpisode:
+        first = env * (len(terminated) // self.at_once)
+        rows = slice(first, first + len(terminated) // self.at_once)
         source = infos.get("final_info", {}) if self.mode is AutoresetMode.SAME_STEP else infos
         episode = FinishedEpisode(
             step=self.steps,
             env=env,
             return_=float(self.returns[env]),
             length=int(self.lengths[env]),
-            terminated=terminated,
-            metrics=episode_metrics(source, env),
+            terminated=bool(terminated[rows].any()),
+            metrics=episode_metrics(source, first),
         )
         self.returns[env] = 0
         self.lengths[env] = 0

@@ -2,6 +2,7 @@
 
     gymnasium.make("learnproof/TaskAllocation-v1", n_agents=3)                 one team
     gymnasium.make_vec("learnproof/TaskAllocation-v1", num_envs=64)            many teams, one kernel
+    TaskAllocationAgentsV1(64, n_agents=3)                                     the same, a row for each agent
     parallel_env("v1", reward="individual", n_agents=3)                        PettingZoo, one policy per agent
 
 rules.py holds every number, kernels_v0.py and kernels_v1.py what happens in a step, metrics.py what an episode was worth.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
+from .agents import TaskAllocationAgentsV0, TaskAllocationAgentsV1
 from .batch import TaskAllocationVectorV0, TaskAllocationVectorV1
 from .rules import AllocationRules, RulesV0, RulesV1
 from .single import TaskAllocationV0, TaskAllocationV1
@@ -22,6 +24,8 @@ __all__ = [
     "AllocationRules",
     "RulesV0",
     "RulesV1",
+    "TaskAllocationAgentsV0",
+    "TaskAllocationAgentsV1",
     "TaskAllocationV0",
     "TaskAllocationV1",
     "TaskAllocationVectorV0",

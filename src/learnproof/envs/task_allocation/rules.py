@@ -82,6 +82,10 @@ class AllocationRules(Section):
         """Position in the observation of the slot that an agent's accept action concerns."""
 
     @abstractmethod
+    def slot_ahead(self, agent: int, steps: int) -> int:
+        """Position in the observation of the slot that will concern an agent after so many steps, if nothing is taken."""
+
+    @abstractmethod
     def observation_bounds(self) -> Array:
         """[D]: the largest value that each number of the observation can take; the least is 0."""
 
@@ -172,6 +176,10 @@ class RulesV0(AllocationRules):
     def slot_before(self, agent: int) -> int:
         return 0
 
+    def slot_ahead(self, agent: int, steps: int) -> int:
+        """The queue moves on by what is taken: these are the tasks behind its head."""
+        return steps
+
     def observation_bounds(self) -> Array:
         agent = [1.0, 1.0, float(self.active_slots), 1.0, 1.0, 1.0, 1.0]
         slot = [1.0, 1.0, float(self.deadline_max), 1.0, 1.0]
@@ -238,6 +246,10 @@ class RulesV1(AllocationRules):
 
     def slot_before(self, agent: int) -> int:
         return agent
+
+    def slot_ahead(self, agent: int, steps: int) -> int:
+        """The belt brings what stands before the agents of lower numbers."""
+        return (agent - steps) % self.max_tasks
 
     def observation_bounds(self) -> Array:
         return np.ones(self.observation_size, np.float32)
