@@ -80,7 +80,9 @@ class AgentRows(VectorEnv[Any, Any, Any], ABC):
         if isinstance(seed, (int, np.integer)):
             return [int(seed) + team for team in range(self.n_teams)]
         if len(seed) != self.n_teams:
-            raise UsageError(f"{len(seed)} seeds were given for {self.n_teams} teams; give one for each team, or one int.")
+            raise UsageError(
+                f"{len(seed)} seeds were given for {self.n_teams} teams; give one for each team, or one int."
+            )
         return list(seed)
 
 

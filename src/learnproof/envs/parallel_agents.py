@@ -70,15 +70,13 @@ class ParallelAgents(AgentRows):
         for team in range(self.n_teams):
             first = team * self.team_size
             rows = slice(first, first + self.team_size)
-            metrics[team] = self._step_team(
-                team, singles[rows], reward[rows], terminated[rows], truncated[rows]
-            )
+            metrics[team] = self._step_team(team, singles[rows], reward[rows], terminated[rows], truncated[rows])
         ended = terminated | truncated
         infos: dict[str, Any] = {}
         if ended.any():
             infos = {"final_obs": self._observed(), "_final_obs": ended, **self._final_info(metrics)}
-        for team in np.flatnonzero(self.team_ended):
-            self._begin(int(team), None)
+        for over in np.flatnonzero(self.team_ended):
+            self._begin(int(over), None)
         return self._observed(), reward, terminated, truncated, infos
 
     def render(self) -> Any:
@@ -95,7 +93,9 @@ class ParallelAgents(AgentRows):
         views, _ = self._answer(lambda: env.reset(seed=seed), "reset", 2)
         present = [agent for agent in self.agents if agent in env.agents and agent in views]
         if not present:
-            raise EnvironmentFault(f"The environment {self.name} began an episode without agents. Its reset() must give them.")
+            raise EnvironmentFault(
+                f"The environment {self.name} began an episode without agents. Its reset() must give them."
+            )
         stand_in = views[present[0]]
         self._views[team] = {agent: views.get(agent, stand_in) for agent in self.agents}
         self._set_present(team, present)
@@ -153,7 +153,9 @@ class ParallelAgents(AgentRows):
                 "environment's."
             ) from error
         if not isinstance(answer, tuple) or len(answer) != parts:
-            raise EnvironmentFault(f"The environment {self.name} answered {name}() with {type(answer).__name__}, not {parts} parts.")
+            raise EnvironmentFault(
+                f"The environment {self.name} answered {name}() with {type(answer).__name__}, not {parts} parts."
+            )
         return answer
 
     # ------------------------------------------------------------------ all of them

@@ -19,10 +19,10 @@ from ..config import EnvSettings
 from ..errors import LearnproofError, SettingsError, UnknownEnvironment
 from . import shipped_environments
 from .agents import AgentRows, OneTeam
-from .making import EnvironmentSource, RegisteredEnvironment
+from .making import RegisteredEnvironment
 
 
-def environment_source(settings: EnvSettings) -> EnvironmentSource:
+def environment_source(settings: EnvSettings) -> RegisteredEnvironment | TeamEnvironment:
     if settings.per_agent:
         return TeamEnvironment(settings)
     if settings.rewards != EnvSettings().rewards:

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from torch import Tensor
 
+from ..envs.agents import episodes_at_once
 from ..errors import ExportFault
 from ..policies.actor import NetworkActor, RandomActor
 from ..policies.greedy import EpsilonGreedyHead
@@ -52,7 +53,7 @@ def met_observations(env: VectorEnv[Any, Any, Any], actor: NetworkActor, seed: i
     """Batches that the environment shows: odd steps are the policy's, even ones are chance's."""
     noise = generator(seed, "export", "actions")
     chance = RandomActor(env.single_action_space)
-    observation, _ = env.reset(seed=episode_seeds(seed, "export command", env.num_envs))  # type: ignore[arg-type]
+    observation, _ = env.reset(seed=episode_seeds(seed, "export command", episodes_at_once(env)))  # type: ignore[arg-type]
     batches = []
     for step in range(-(-count // env.num_envs)):
         batches.append(_copied(observation))

@@ -74,7 +74,7 @@ def export_policy(
     assert env is not None
     batches = met_observations(env, kept.actor, kept.settings.seed, observations)
     env.close()
-    parts = zip(*(kept.actor.observations.parts(batch) for batch in batches), strict=True)
+    parts = zip(*(kept.actor.observations.parts(kept.actor.seen(batch)) for batch in batches), strict=True)
     met = {key: np.concatenate(own) for key, own in zip(graph.input_names, parts, strict=True)}
     made_up = random_inputs(graph, met, kept.settings.seed, observations)
     single = {key: value[:1] for key, value in met.items()}

@@ -64,9 +64,13 @@ class NetworkActor:
         """All that decides how it acts: the network's parameters, and what its head keeps beside them."""
         return list(self.network.state_dict().items())
 
+    def seen(self, observation: Any) -> Any:
+        """What it acts on, of a batch that its environment shows: all of it."""
+        return observation
+
     def read(self, observation: Any) -> Array:
         """The row that the network sees: flattened, then normalised by the moments as they stand."""
-        rows = self.observations.flatten(observation)
+        rows = self.observations.flatten(self.seen(observation))
         return rows if self.normalizer is None else self.normalizer.apply(rows)
 
     def __call__(self, observation: Any) -> Any:

@@ -3,7 +3,8 @@
     policy = load_policy("runs/cartpole")        # policy(observation) -> action, for one or for a batch
     kept = open_policy("runs/cartpole")          # the same policy, and where it comes from
 
-What it acts on is the environment's own observation: flattening and normalisation are part of the policy.
+What it acts on is the environment's own observation: flattening and normalisation are part of the policy. Where agents decide one by
+one, it is the policy of an agent and acts on an agent's own observation, or on those of a whole team (policies/alone.py).
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from typing import Any
 from gymnasium.vector import VectorEnv
 
 from ..config import Settings, parse_settings
+from ..envs.agents import agent_rows
 from ..envs.making import EnvironmentSource, GivenEnvironment
 from ..envs.team_making import environment_source
 from ..errors import RunFolderError, UnknownEnvironment, UsageError
 from ..policies.actor import NetworkActor
+from ..policies.alone import AgentPolicy
 from ..runs.folder import RunFolder
 from ..supervising.conclusion import is_watched
 from .assembly import environment_facts, make_actor
@@ -84,6 +87,9 @@ def open_policy(path: Path_, env: VectorEnv[Any, Any, Any] | None = None, *, dev
     if source.ours:
         made.close()
     load_policy_checkpoint(actor, best)
+    teams = agent_rows(made)
+    if teams is not None:
+        actor = AgentPolicy(actor, teams.agents)
     state = best.state()
     return KeptPolicy(
         folder=folder,

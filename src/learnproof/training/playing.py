@@ -6,6 +6,7 @@ One single environment, as a user would make it, stepped with the policy; drawn 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,8 +14,10 @@ import gymnasium as gym
 import numpy as np
 
 from ..envs.making import RegisteredEnvironment
+from ..envs.team_making import TeamEnvironment
 from ..errors import EnvironmentFault, UsageError
 from ..policies.actor import Mode
+from ..policies.alone import AgentPolicy
 from ..policies.spaces import ObservationLayout
 from ..seeding import episode_seeds, generator
 from ..show.film import Film, open_film
@@ -43,7 +46,7 @@ def play(
     place = _place(form, out)
     kept = open_policy(path, device="cpu")
     source = kept.source
-    assert isinstance(source, RegisteredEnvironment)
+    assert isinstance(source, (RegisteredEnvironment, TeamEnvironment))
     mode = mode or kept.settings.evaluation.mode
     root = kept.settings.seed if seed is None else seed
     seeds = episode_seeds(root, "enjoy command", episodes)
@@ -63,21 +66,28 @@ def play(
         verdict=kept.verdict,
         mode=mode,
         metric=kept.metric,
-        names=number_names(kept.actor.observations),
+        names=number_names(kept.actor.observations, _agents(kept)),
         episodes=played,
         film=film[1] if film is not None else None,
         not_drawn=reason,
     )
 
 
-def number_names(layout: ObservationLayout) -> list[str]:
-    """A label for each number of an observation as the environment gives it: obs[0], obs[1], or shelves[0], gauge."""
+def number_names(layout: ObservationLayout, agents: Sequence[str] = ()) -> list[str]:
+    """A label for each number of an observation as the environment gives it: obs[0], obs[1], or shelves[0], gauge; of a team's
+    agents agent_0.obs[0], and so on."""
     names = []
     for leaf in layout.leaves:
         root = ".".join(str(key) for key in leaf.path) or "obs"
         shape = leaf.space.shape or ()
-        names += [f"{root}[{','.join(map(str, index))}]" for index in np.ndindex(shape)] if shape else [root]
+        own = [f"{root}[{','.join(map(str, index))}]" for index in np.ndindex(shape)] if shape else [root]
+        names += [f"{agent}.{name}" for agent in agents for name in own] if agents else own
     return names[:WIDEST_LABELLED]
+
+
+def _agents(kept: KeptPolicy) -> tuple[str, ...]:
+    """Of a team whose agents decide one by one: an observation is then a batch, with a row for each."""
+    return kept.actor.agents if isinstance(kept.actor, AgentPolicy) else ()
 
 
 def _place(form: Form, out: str | os.PathLike[str] | None) -> Path | None:
@@ -93,7 +103,7 @@ def _place(form: Form, out: str | os.PathLike[str] | None) -> Path | None:
 
 
 def _stage(
-    source: RegisteredEnvironment, kept: KeptPolicy, form: Form, place: Path | None
+    source: RegisteredEnvironment | TeamEnvironment, kept: KeptPolicy, form: Form, place: Path | None
 ) -> tuple[gym.Env[Any, Any], tuple[Film, Path] | None, str]:
     """The environment, the film that it is drawn on, and why there is none where one was to be expected."""
     plain = source.single()
@@ -143,9 +153,12 @@ def _episode(
     total = 0.0
     _draw(env, film, 0, total)
     for step in range(1, most + 1):
-        batch = actor.observations.batch_of_one(observation)
-        action = actor.actions.first(actor.act(batch, noise, mode).action)
-        numbers = np.concatenate([np.ravel(part) for part in actor.observations.parts(observation)])
+        if _agents(kept):
+            action = actor.act(observation, noise, mode).action
+        else:
+            batch = actor.observations.batch_of_one(observation)
+            action = actor.actions.first(actor.act(batch, noise, mode).action)
+        numbers = np.concatenate([np.ravel(part) for part in actor.observations.parts(actor.seen(observation))])
         observation, reward, terminated, truncated, info = env.step(action)
         episode.steps.append(PlayedStep(numbers[:WIDEST_LABELLED].astype(np.float64), action, float(reward)))
         total += float(reward)

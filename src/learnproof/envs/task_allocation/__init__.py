@@ -35,9 +35,12 @@ __all__ = [
 
 
 def parallel_env(
-    version: Literal["v0", "v1"] = "v1", reward: Literal["shared", "individual"] = "shared", **arguments: Any
+    version: Literal["v0", "v1"] = "v1",
+    reward: Literal["shared", "individual"] = "shared",
+    view: Literal["whole", "compact"] = "whole",
+    **arguments: Any,
 ) -> TaskAllocationParallel:
     """The PettingZoo form; imports pettingzoo here, so that nothing else needs it."""
     from .parallel import TaskAllocationParallel
 
-    return TaskAllocationParallel(version, reward, **arguments)
+    return TaskAllocationParallel(version, reward, view, **arguments)

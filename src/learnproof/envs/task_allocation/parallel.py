@@ -1,7 +1,8 @@
 """The PettingZoo form: each agent observes, acts and is rewarded by itself. Needs the extra "multiagent".
 
 An agent observes [its own features, the slots (beginning with the one that its accept action concerns), its row of the
-collaboration matrix, the mean of the team's features]; `state()` is the joint observation, for a central critic.
+collaboration matrix, the mean of the team's features]; `state()` is the joint observation, for a central critic. With
+view="compact" it observes what it does where env.per_agent trains it (views.py), which does not grow with the team.
 Rewards are "shared" (everybody gets the team's) or "individual" (each its own part; the parts sum to the team's).
 """
 
@@ -16,6 +17,7 @@ from ...errors import MissingExtra, UsageError
 from .layout import observation_parts
 from .rules import ACTIONS_PER_AGENT, AllocationRules
 from .single import TaskAllocation, TaskAllocationV0, TaskAllocationV1
+from .views import AgentViews
 
 try:
     from pettingzoo import ParallelEnv
@@ -31,16 +33,23 @@ class TaskAllocationParallel(ParallelEnv):  # type: ignore[misc]
     """One team as a PettingZoo parallel environment."""
 
     def __init__(
-        self, version: Literal["v0", "v1"] = "v1", reward: Literal["shared", "individual"] = "shared", **arguments: Any
+        self,
+        version: Literal["v0", "v1"] = "v1",
+        reward: Literal["shared", "individual"] = "shared",
+        view: Literal["whole", "compact"] = "whole",
+        **arguments: Any,
     ) -> None:
         if version not in FORMS:
             raise UsageError(f"There is no version {version!r} of task allocation; known are {', '.join(FORMS)}.")
         if reward not in ("shared", "individual"):
             raise UsageError(f"reward = {reward!r}: agents are paid 'shared' or 'individual'.")
+        if view not in ("whole", "compact"):
+            raise UsageError(f"view = {view!r}: agents see 'whole' or 'compact' observations.")
         self.metadata = {"name": f"task_allocation_{version}", "render_modes": [], "is_parallelizable": True}
         self.render_mode = None
         self._team = FORMS[version](**arguments)
         self._individual = reward == "individual"
+        self._compact = AgentViews(self.rules) if view == "compact" else None
         self.possible_agents = [f"agent_{index}" for index in range(self.rules.n_agents)]
         self.agents: list[str] = []
         self._joint = np.zeros(self.rules.observation_size, np.float32)
@@ -102,6 +111,9 @@ class TaskAllocationParallel(ParallelEnv):  # type: ignore[misc]
 
     def _views(self, joint: Array) -> Array:
         """[n_agents, size of one agent's observation]"""
+        if self._compact is not None:
+            compact: Array = self._compact.of(joint[None])[0][0]
+            return compact
         parts = observation_parts(joint[None], self.rules)
         agents, slots, matrix = parts.agents[0], parts.slots[0], parts.matrix[0]
         team = agents.mean(axis=0)

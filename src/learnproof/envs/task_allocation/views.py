@@ -75,9 +75,7 @@ def see_teams(
 
 
 @kernel
-def see_agent(
-    agent: int, agents: Array, slots: Array, matrix: Array, ahead: Array, state: Array, own: Array
-) -> None:
+def see_agent(agent: int, agents: Array, slots: Array, matrix: Array, ahead: Array, state: Array, own: Array) -> None:
     n_agents, features, slot_features = agents.shape[0], agents.shape[1], slots.shape[1]
     own[:features] = agents[agent]
     at = features
@@ -100,7 +98,8 @@ def see_agent(
 @kernel
 def mean_and_deviation(rows: Array, out: Array, at: int) -> int:
     """Of each column, all means and then all deviations; gives the position after them."""
-    n_rows, n_columns = rows.shape
+    n_rows: int = rows.shape[0]
+    n_columns: int = rows.shape[1]
     for column in range(n_columns):
         total = 0.0
         for row in range(n_rows):
