@@ -9,7 +9,7 @@ from more_environments import register_more_toys
 from toy_environments import register_toys
 
 from learnproof.config import Settings, to_toml
-from learnproof.envs.making import RegisteredEnvironment
+from learnproof.envs.team_making import environment_source
 from learnproof.runs.folder import RunFolder
 from learnproof.show.progress import open_display
 from learnproof.show.terminal import open_console
@@ -59,7 +59,7 @@ def train_small(name: str, folder: Path, **changes: Any) -> Path:
     settings = settings_of(name, **changes)
     run = RunFolder.create(folder, to_toml(settings), {})
     with open(folder.with_suffix(".log"), "w") as log, open_display(1, name, open_console(log)) as display:
-        trainer = Trainer(settings, RegisteredEnvironment(settings.env))
+        trainer = Trainer(settings, environment_source(settings.env))
         trainer.begin(run, display)
         trainer.run(StopRequest())
     return folder

@@ -63,8 +63,7 @@ def test_what_an_agent_sees_by_its_definition(version, n_agents):
             features, slots, matrix = parts.agents[team], parts.slots[team], parts.matrix[team]
             for agent in range(n_agents):
                 others = [other for other in range(n_agents) if other != agent]
-                ahead = range(min(4, rules.max_tasks))
-                first = [(agent - k) % rules.max_tasks if version == "v1" else k for k in ahead]
+                first = [(agent - k) % rules.max_tasks if version == "v1" else k for k in range(4)]
                 expected = [
                     features[agent],
                     slots[first].ravel(),
@@ -101,9 +100,12 @@ def test_the_belt_brings_what_was_seen_ahead():
 
 
 def test_the_size_of_what_is_seen_does_not_grow_with_the_team():
-    sizes = {n: TaskAllocationAgentsV1(1, n_agents=n).single_observation_space for n in (4, 50)}
-    assert sizes[4][OWN].shape == sizes[50][OWN].shape
-    assert sizes[4][STATE].shape == sizes[50][STATE].shape
+    sizes = {n: TaskAllocationAgentsV1(1, n_agents=n).single_observation_space for n in (1, 3, 50)}
+    assert len({(size[OWN].shape, size[STATE].shape) for size in sizes.values()}) == 1
+    few = TaskAllocationAgentsV0(1, n_agents=2, max_tasks=2)
+    seen, _ = few.reset(seed=0)
+    assert few.own_space.shape == TaskAllocationAgentsV0(1, n_agents=5).own_space.shape
+    assert (seen[OWN][:, 7 + 2 * 5 : 7 + 4 * 5] == 0).all(), "a queue of two has no third task"
     joint = TaskAllocationAgentsV1(1, state="joint", n_agents=4)
     assert joint.single_observation_space[STATE].shape == TaskAllocationVectorV1(1, n_agents=4).observation_space.shape[1:]
 

@@ -83,7 +83,8 @@ class AllocationRules(Section):
 
     @abstractmethod
     def slot_ahead(self, agent: int, steps: int) -> int:
-        """Position in the observation of the slot that will concern an agent after so many steps, if nothing is taken."""
+        """Position in the observation of the slot that will concern an agent after so many steps, if nothing is taken;
+        -1 where there is none."""
 
     @abstractmethod
     def observation_bounds(self) -> Array:
@@ -178,7 +179,7 @@ class RulesV0(AllocationRules):
 
     def slot_ahead(self, agent: int, steps: int) -> int:
         """The queue moves on by what is taken: these are the tasks behind its head."""
-        return steps
+        return steps if steps < self.max_tasks else -1
 
     def observation_bounds(self) -> Array:
         agent = [1.0, 1.0, float(self.active_slots), 1.0, 1.0, 1.0, 1.0]

@@ -30,12 +30,11 @@ class AgentViews:
 
     def __init__(self, rules: AllocationRules) -> None:
         self.rules = rules
-        ahead = min(STEPS_AHEAD, rules.max_tasks)
         self._slots_ahead = np.array(
-            [[rules.slot_ahead(agent, steps) for steps in range(ahead)] for agent in range(rules.n_agents)], np.int64
+            [[rules.slot_ahead(agent, steps) for steps in range(STEPS_AHEAD)] for agent in range(rules.n_agents)], np.int64
         )
         features, slots = rules.agent_features, rules.slot_features
-        self.own_size = 2 * features + (ahead + 1) * slots + 2
+        self.own_size = 2 * features + (STEPS_AHEAD + 1) * slots + 2
         self.state_size = 2 * (features + slots + 1)
 
     def of(self, joint: Array) -> tuple[Array, Array]:
@@ -80,7 +79,8 @@ def see_agent(agent: int, agents: Array, slots: Array, matrix: Array, ahead: Arr
     own[:features] = agents[agent]
     at = features
     for step in range(ahead.shape[0]):
-        own[at : at + slot_features] = slots[ahead[step]]
+        if ahead[step] >= 0:
+            own[at : at + slot_features] = slots[ahead[step]]
         at += slot_features
     helped, helps = 0.0, 0.0
     for other in range(n_agents):
