@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -11,7 +11,7 @@ from gymnasium import spaces
 class Team:
     """What the toys share: `n` agents with the same spaces, an episode of `steps` steps."""
 
-    metadata = {"name": "team", "render_modes": []}
+    metadata: ClassVar[dict[str, Any]] = {"name": "team", "render_modes": []}
     steps = 8
 
     def __init__(self, n: int = 3) -> None:

@@ -162,8 +162,8 @@ class ParallelAgents(AgentRows):
 
     def _observed(self) -> dict[str, Any]:
         own = [self._views[team][agent] for team in range(self.n_teams) for agent in self.agents]
-        states = [self._state_of(team) for team in range(self.n_teams) for _ in self.agents]
-        return {OWN: _batch(self.own_space, own), STATE: _batch(self._whole_space, states)}
+        states = _batch(self._whole_space, [self._state_of(team) for team in range(self.n_teams)])
+        return {OWN: _batch(self.own_space, own), STATE: _repeated(states, self.team_size)}
 
     @property
     def _whole_space(self) -> gym.Space[Any]:
@@ -188,6 +188,15 @@ class ParallelAgents(AgentRows):
 def _batch(space: gym.Space[Any], singles: list[Any]) -> Any:
     empty: Any = create_empty_array(space, len(singles))
     return concatenate(space, singles, empty)
+
+
+def _repeated(batch: Any, times: int) -> Any:
+    """What holds for a team, for each of its agents."""
+    if isinstance(batch, dict):
+        return {key: _repeated(part, times) for key, part in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_repeated(part, times) for part in batch)
+    return np.repeat(batch, times, axis=0)
 
 
 def _checked_env(env: Any) -> Any:

@@ -107,7 +107,9 @@ def test_the_size_of_what_is_seen_does_not_grow_with_the_team():
     assert few.own_space.shape == TaskAllocationAgentsV0(1, n_agents=5).own_space.shape
     assert (seen[OWN][:, 7 + 2 * 5 : 7 + 4 * 5] == 0).all(), "a queue of two has no third task"
     joint = TaskAllocationAgentsV1(1, state="joint", n_agents=4)
-    assert joint.single_observation_space[STATE].shape == TaskAllocationVectorV1(1, n_agents=4).observation_space.shape[1:]
+    assert (
+        joint.single_observation_space[STATE].shape == TaskAllocationVectorV1(1, n_agents=4).observation_space.shape[1:]
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)

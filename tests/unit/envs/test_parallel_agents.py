@@ -29,8 +29,17 @@ def test_an_agent_that_leaves_sits_out_until_its_team_begins_anew():
             assert infos["final_obs"][OWN][2].tolist() == [5, 2]
         elif infos:
             row = int(np.flatnonzero(terminated)[0])
-            assert infos["final_obs"][OWN][row].tolist() == seen[OWN][row].tolist(), "it stands in while the agent is away"
-    assert there == [[True] * 3, [False, True, True], [False, False, True], [False, False, True], [False, False, True], [True] * 3]
+            assert infos["final_obs"][OWN][row].tolist() == seen[OWN][row].tolist(), (
+                "it stands in while the agent is away"
+            )
+    assert there == [
+        [True] * 3,
+        [False, True, True],
+        [False, False, True],
+        [False, False, True],
+        [False, False, True],
+        [True] * 3,
+    ]
     assert paid == [[1, 2, 3], [0, 2, 3], [0, 0, 3], [0, 0, 3], [0, 0, 3], [1, 2, 3]]
     assert over == [[True, False, False], [False, True, False], *[[False] * 3] * 3, [True, False, False]]
     assert cut == [*[[False] * 3] * 4, [False, False, True], [False] * 3]
@@ -106,7 +115,11 @@ class Nobody(Team):
 
 @pytest.mark.parametrize(
     ("kind", "error", "says"),
-    [(Unequal, UnsupportedSpace, "same spaces"), (Turns, UsageError, "at the same time"), (Nobody, UsageError, "nobody")],
+    [
+        (Unequal, UnsupportedSpace, "same spaces"),
+        (Turns, UsageError, "at the same time"),
+        (Nobody, UsageError, "nobody"),
+    ],
 )
 def test_an_environment_that_cannot_be_shared_is_refused(kind, error, says):
     with pytest.raises(error, match=says):

@@ -88,7 +88,9 @@ def test_a_joint_run_and_one_agent_by_agent_spend_the_same_budget(tmp_path):
 
 def test_evaluation_plays_a_team_for_each_seed():
     env = TaskAllocationAgentsV1(2, n_agents=3)
-    settings = Settings().replace({"env.id": "learnproof/TaskAllocation-v1", "env.per_agent": True, "policy.hidden": (8,)})
+    settings = Settings().replace(
+        {"env.id": "learnproof/TaskAllocation-v1", "env.per_agent": True, "policy.hidden": (8,)}
+    )
     source = environment_source(settings.env)
     actor = make_actor(settings, env)
     evaluator = Evaluator(source, "return", 1000)
@@ -202,13 +204,17 @@ def test_teams_that_are_given_as_objects(tmp_path):
 @pytest.fixture(scope="module")
 def allocation_run(tmp_path_factory):
     return train_small(
-        "ppo allocation", tmp_path_factory.mktemp("agents") / "run", **{"env.per_agent": True, "env.kwargs": {"n_agents": 3}}
+        "ppo allocation",
+        tmp_path_factory.mktemp("agents") / "run",
+        **{"env.per_agent": True, "env.kwargs": {"n_agents": 3}},
     )
 
 
 def test_a_loaded_policy_acts_on_what_an_agent_sees_itself(allocation_run):
     policy = learnproof.load_policy(allocation_run)
-    env = environment_source(settings_of("ppo allocation", **{"env.per_agent": True, "env.kwargs": {"n_agents": 3}}).env)
+    env = environment_source(
+        settings_of("ppo allocation", **{"env.per_agent": True, "env.kwargs": {"n_agents": 3}}).env
+    )
     rows, _ = env.training(2).reset(seed=0)
     actions = policy(rows[OWN])
     assert actions.shape == (6, 3)

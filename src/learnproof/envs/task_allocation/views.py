@@ -31,7 +31,8 @@ class AgentViews:
     def __init__(self, rules: AllocationRules) -> None:
         self.rules = rules
         self._slots_ahead = np.array(
-            [[rules.slot_ahead(agent, steps) for steps in range(STEPS_AHEAD)] for agent in range(rules.n_agents)], np.int64
+            [[rules.slot_ahead(agent, steps) for steps in range(STEPS_AHEAD)] for agent in range(rules.n_agents)],
+            np.int64,
         )
         features, slots = rules.agent_features, rules.slot_features
         self.own_size = 2 * features + (STEPS_AHEAD + 1) * slots + 2
