@@ -16,6 +16,7 @@ from learnproof.envs.task_allocation import TaskAllocationAgentsV1, parallel_env
 from learnproof.envs.team_making import environment_source
 from learnproof.errors import SettingsError, UnknownEnvironment
 from learnproof.exporting.export import export_policy
+from learnproof.exporting.graph import PolicyGraph
 from learnproof.policies.flat import FlatParameters
 from learnproof.policies.heads import CategoricalHead
 from learnproof.policies.networks import ActorCritic
@@ -256,6 +257,17 @@ def test_a_team_is_played_for_people(allocation_run):
     assert played.episodes[0].steps[0].action.shape == (3, 3)
 
 
+def test_the_graph_of_an_agent_acts_as_the_agent_does(allocation_run):
+    policy = learnproof.load_policy(allocation_run, device="cpu")
+    graph = PolicyGraph(policy)
+    rows = np.random.default_rng(0).random((64, policy.observations.size), dtype=np.float32)
+    with torch.no_grad():
+        actions = dict(zip(graph.output_names, graph(torch.from_numpy(rows)), strict=True))["action"].numpy()
+    np.testing.assert_allclose(actions, policy(rows), atol=1e-5)
+    assert "value" not in graph.output_names
+
+
+@pytest.mark.slow
 def test_an_agent_is_exported_without_the_critic(allocation_run, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     report = export_policy(allocation_run, tmp_path / "agent.onnx", observations=50)
