@@ -48,6 +48,8 @@ class Rollout:
     learning policy gives the action before its update."""
     behaviour_log_prob: Array | None = None
     """[T, N]: what the policy that acted gave it, where that was another one."""
+    teams_ended: int | None = None
+    """Episodes that ended in it, where rows are the agents of teams; else each row's end is one."""
 
 
 @dataclass

@@ -33,7 +33,8 @@ class REINFORCE(OnPolicyLearner):
         self.episodes = 0
 
     def update(self, rollout: Rollout, learning_rate: float, inspect: Inspect) -> UpdateReport:
-        self.episodes += int(((rollout.terminated | rollout.truncated) & rollout.valid).sum())
+        rows_ended = int(((rollout.terminated | rollout.truncated) & rollout.valid).sum())
+        self.episodes += rows_ended if rollout.teams_ended is None else rollout.teams_ended
         return super().update(rollout, learning_rate, inspect)
 
     @property

@@ -171,6 +171,7 @@ class Collector:
             last_observation=(self._flat if self.raw_rows else self.rows).copy(),
             final_rows=np.array(final_rows, np.int64),
             final_observation=np.array(final_observation, np.float32).reshape(-1, size),
+            teams_ended=None if self.teams is None else len(episodes),
         )
         return rollout, episodes
 

@@ -9,6 +9,7 @@ from small_runs import settings_of, train_small
 from team_environments import Leaving, Matching
 
 import learnproof
+from learnproof.algorithms.learner import Inspect
 from learnproof.config import PolicySettings, Settings
 from learnproof.envs.agents import OWN, STATE
 from learnproof.envs.parallel_agents import ParallelAgents
@@ -21,7 +22,7 @@ from learnproof.policies.flat import FlatParameters
 from learnproof.policies.heads import CategoricalHead
 from learnproof.policies.networks import ActorCritic
 from learnproof.policies.normalization import RewardScaler
-from learnproof.training.assembly import make_actor
+from learnproof.training.assembly import make_actor, make_learner
 from learnproof.training.evaluation import Evaluator
 from learnproof.training.playing import play
 from learnproof.training.rollout import Collector
@@ -50,6 +51,7 @@ def test_steps_and_episodes_are_those_of_teams():
     collector.start()
     rollout, episodes = collector.collect(11)
     assert collector.steps == 22
+    assert rollout.teams_ended == 4
     assert rollout.reward.shape == (11, 6)
     assert [(e.step, e.env, e.return_, e.length, e.terminated) for e in episodes] == [
         (step, team, 20.0, 5, False) for step in (10, 20) for team in (0, 1)
@@ -85,6 +87,15 @@ def test_a_joint_run_and_one_agent_by_agent_spend_the_same_budget(tmp_path):
         for episode in evidence.episodes:
             assert 0 <= episode.metrics["completion_rate"] <= 1
             assert episode.return_ == pytest.approx(round(episode.return_)), "the team's: 1 for each task"
+
+
+def test_reinforce_lets_its_entropy_decay_by_episodes_of_teams():
+    settings = Settings().replace({"algorithm": "reinforce", "policy.hidden": (8,), "reinforce.n_steps": 11})
+    collector = collector_of(ParallelAgents(Leaving, 2), algorithm="reinforce")
+    learner = make_learner(settings, collector.actor)
+    collector.start()
+    learner.learn(iter([collector.collect(11)[0]]), 1e-3, Inspect())
+    assert learner.episodes == 4
 
 
 def test_evaluation_plays_a_team_for_each_seed():
