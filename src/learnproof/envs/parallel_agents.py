@@ -162,8 +162,14 @@ class ParallelAgents(AgentRows):
 
     def _observed(self) -> dict[str, Any]:
         own = [self._views[team][agent] for team in range(self.n_teams) for agent in self.agents]
-        states = _batch(self._whole_space, [self._state_of(team) for team in range(self.n_teams)])
-        return {OWN: _batch(self.own_space, own), STATE: _repeated(states, self.team_size)}
+        try:
+            states = _batch(self._whole_space, [self._state_of(team) for team in range(self.n_teams)])
+            return {OWN: _batch(self.own_space, own), STATE: _repeated(states, self.team_size)}
+        except (ValueError, TypeError, LookupError) as error:
+            raise EnvironmentFault(
+                f"The environment {self.name} gave an observation or a state that does not fit its space ({error}); the space of an "
+                f"agent is {self.own_space}. No weights were changed by it. Mend the environment so that it keeps its declared spaces."
+            ) from error
 
     @property
     def _whole_space(self) -> gym.Space[Any]:

@@ -24,6 +24,10 @@ from .making import RegisteredEnvironment
 
 def environment_source(settings: EnvSettings) -> RegisteredEnvironment | TeamEnvironment:
     if settings.per_agent:
+        if settings.vectorization not in ("auto", "native"):
+            raise SettingsError(
+                f"env.vectorization = {settings.vectorization!r} does not apply to teams whose agents decide one by one: leave it at auto."
+            )
         return TeamEnvironment(settings)
     if settings.rewards != EnvSettings().rewards:
         raise SettingsError(

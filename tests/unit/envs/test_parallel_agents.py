@@ -99,6 +99,11 @@ class Vanishing(Leaving):
         return answer
 
 
+class Misshapen(Leaving):
+    def views(self):
+        return {agent: np.zeros(3, np.float32) if self.time else view for agent, view in super().views().items()}
+
+
 class Raising(Leaving):
     def step(self, actions):
         raise RuntimeError("out of paper")
@@ -127,7 +132,8 @@ def test_an_environment_that_cannot_be_shared_is_refused(kind, error, says):
 
 
 @pytest.mark.parametrize(
-    ("kind", "says"), [(Silent, "'worker_2'"), (Vanishing, "without saying"), (Raising, "out of paper")]
+    ("kind", "says"),
+    [(Silent, "'worker_2'"), (Vanishing, "without saying"), (Raising, "out of paper"), (Misshapen, "does not fit")],
 )
 def test_an_environment_that_breaks_its_promises_is_named(kind, says):
     env = ParallelAgents(kind, 1)

@@ -166,6 +166,7 @@ def test_without_a_central_critic_nothing_has_changed():
         ({"algorithm": "sac", "env.per_agent": True}, "ppo or reinforce"),
         ({"policy.shared_trunk": True, "env.per_agent": True}, "shared_trunk"),
         ({"env.rewards": "shared"}, "env.per_agent"),
+        ({"env.per_agent": True, "env.vectorization": "async"}, "vectorization"),
         ({"env.per_agent": True, "env.kwargs": {"n_agent": 3}}, "n_agents"),
     ],
 )
