@@ -31,7 +31,7 @@ PARTS = ("first", "second", "third", "fourth", "fifth")
 FAMILIES = {
     "losses_reach_weights": {"weights"},
     "weights_owned": {"weights"},
-    "optimizers_step": {"weights"},
+    "optimizers_step": {"weights", "rates"},
     "optimizers_fed": {"weights"},
     "gradients_cleared": {"weights", "signs"},
     "weights_changing": {"weights", "rates"},

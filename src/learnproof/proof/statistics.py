@@ -242,8 +242,7 @@ def _noise_by_differences(ends: tuple[Array, Array]) -> tuple[list[float], float
     """
     near = [float(np.mean(np.diff(end) ** 2)) / 2 for end in ends]
     far = [float(np.mean((end[2:] - end[:-2]) ** 2)) / 2 for end in ends]
-    ratios = [two / one for one, two in zip(near, far, strict=True) if one > 0]
-    found = sum(ratios) / len(ratios) - 1 if ratios else 0.0
+    found = sum(far) / sum(near) - 1 if sum(near) > 0 else 0.0  # by power: an end that stands still has a drift and hardly any noise
     correlation = min(max(found + 1 / math.sqrt(2 * ends[0].size), 0.0), 0.95)
     return [power / (1 - correlation) for power in near], correlation
 
@@ -252,7 +251,7 @@ def _noise_round_means(ends: tuple[Array, Array]) -> tuple[list[float], float]:
     """The same round the mean of either end, which says more of a few points and takes a rise inside of an end for noise."""
     products = power = 0.0
     for end in ends:
-        rest = (end - end.mean()) / (end.std() or 1.0)
+        rest = end - end.mean()
         products += float(rest[1:] @ rest[:-1])
         power += float(rest @ rest)
     raw = products / power if power else 0.0

@@ -26,7 +26,7 @@ import numpy as np
 
 from .fitting import least_squares, trimmed_least_squares
 from .losses import Array
-from .rollouts import Rollout, Targets
+from .rollouts import Rollout, Targets, agree
 
 MATCHED = 1e-3
 """Largest error of a row, over the spread of the returns, that still counts as rounding: targets computed back from float32
@@ -38,6 +38,9 @@ ROUNDED = 20
 """Times the error of the rows inside of episodes."""
 MOST_INSIDE = 0.9
 """Share of the rows inside episodes that a definition must explain; where two rollouts meet, one in a rollout does not."""
+NEARLY_ONE = 1e-2
+"""Small rewards inside of episodes tell their scale badly, and large ones at the ends would show it: where rewards as they are explain
+the rows as well, they are taken so."""
 FEW_ELSEWHERE = 64
 REWARD_ALONE = 1e-5
 """Difference, over their size, of returns from rewards alone."""
@@ -84,7 +87,8 @@ def fit_targets(rollout: Rollout, targets: Targets) -> Fit | None:
         for identity, number in zip(rollout.observation.tolist(), targets.prediction, strict=True)
         if np.isfinite(number)
     }
-    for source in [*values, own]:
+    together = [{**own, **heads} for heads in values if agree(heads, own)]
+    for source in [*together, *values, own]:
         fit = _fit(rollout, targets.target, source)
         if fit is not None and (best is None or fit.error < best.error):
             best = fit
@@ -210,6 +214,10 @@ def _solve(rollout: Rollout, y: Array, next_value: Array, along: Array, rows: Ar
     (c, gamma, gamma_lambda), error = found[0], found[1] / spread
     if not reward[rows].any():
         c = _scale_at_ends(rollout, y)
+    elif abs(c - 1) <= NEARLY_ONE:
+        plain = trimmed_least_squares(columns[:, 1:], y[rows] - reward[rows], MOST_INSIDE, 1e-6 * spread)
+        if plain is not None and plain[1] / spread <= max(2 * error, EXACT):
+            c, (gamma, gamma_lambda), error = 1.0, plain[0], plain[1] / spread
     gae_lambda = float(gamma_lambda / gamma) if abs(gamma) > 1e-3 else None
     return Fit("lambda return", float(c), float(gamma), gae_lambda, error, len(rows))
 

@@ -28,12 +28,13 @@ from .exploration import ActionsVary
 from .language import ReferenceApart, TokensMasked
 from .lineage import RestoresSomething, TargetNetworks
 from .memory import MemoryTrue
-from .ownership import GradientsCleared, LossesReachWeights, OptimizersFed, OptimizersStep, WeightsOwned
+from .ownership import LossesReachWeights, WeightsOwned
 from .rates import ClippingActs, LearningRateAlive
 from .ratio import RatioIsOne
 from .returns import ReturnsRecomputed
 from .shapes import DistributionsFit, NoAccidentalBroadcast, SampledAsScored
 from .signs import CriticApart, EntropySign, TemperatureApart
+from .stepping import GradientsCleared, OptimizersFed, OptimizersStep
 
 WATCHED_CHECKS: tuple[Check, ...] = (
     LossesReachWeights(),
