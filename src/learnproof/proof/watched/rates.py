@@ -16,8 +16,9 @@ RISEN = 0.2
 """Share of its fall by which a rate that ends with it may have risen again."""
 SPENT = 0.1
 """Share of the run, at its end, that a schedule may spend at 0: decaying to 0 at the last step is usual."""
-
-
+LATE_SHARE = 0.25
+"""Share of the run, at its beginning, that it may: a warm-up from 0 is above it after its first step, and a critic that is to learn alone at
+first takes a few hundredths."""
 FAINT, FAINT_SHARE = 0.01, 0.25
 """Linear and cosine decays spend 1 % and 6 % of a run below a hundredth of their highest rate."""
 
@@ -82,6 +83,16 @@ class LearningRateAlive(SeenCheck):
                 where=where,
                 cause="The schedule was sized in other units than it is stepped in (rollouts or epochs against updates).",
                 advice="Give the schedule the number of times that its step() will be called.",
+            )
+        if alive[0] > LATE_SHARE * length and alive[0] >= MIN_STEPS:
+            return self.finding(
+                "fail",
+                f"The learning rate was 0 until step {alive[0]} of {length}: the first {alive[0] / length:.0%} of the steps changed nothing.",
+                {**figures, "zero_until": alive[0]},
+                where=where,
+                cause="The schedule is read backwards (what remains taken for what is done), or its warm-up is sized in other units.",
+                advice="Print the schedule's rate at the beginning, the middle and the end. Where other weights are meant to learn first, leave "
+                "these steps out.",
             )
         made_with = max((group.get("initial_lr", 0.0) for group in _groups(seen, index)), default=0.0)
         rising = max(rates[-1][1]) >= 0.999 * figures["largest"]
