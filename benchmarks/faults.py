@@ -41,6 +41,7 @@ FAMILIES = {
     "returns_recomputed": {"returns"},
     "bootstrap_recomputed": {"returns", "targets", "signs", "shapes"},
     "memory_true": {"returns", "goal"},
+    "ends_told": {"returns", "goal"},
     "credit_reaches_on": {"returns", "goal"},
     "ratio_is_one": {"shapes", "returns", "language", "signs"},
     "policy_direction": {"signs", "returns", "shapes"},

@@ -242,7 +242,9 @@ def _noise_by_differences(ends: tuple[Array, Array]) -> tuple[list[float], float
     """
     near = [float(np.mean(np.diff(end) ** 2)) / 2 for end in ends]
     far = [float(np.mean((end[2:] - end[:-2]) ** 2)) / 2 for end in ends]
-    found = sum(far) / sum(near) - 1 if sum(near) > 0 else 0.0  # by power: an end that stands still has a drift and hardly any noise
+    found = (
+        sum(far) / sum(near) - 1 if sum(near) > 0 else 0.0
+    )  # by power: an end that stands still has a drift and hardly any noise
     correlation = min(max(found + 1 / math.sqrt(2 * ends[0].size), 0.0), 0.95)
     return [power / (1 - correlation) for power in near], correlation
 

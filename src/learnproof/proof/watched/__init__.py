@@ -24,6 +24,7 @@ from .actors import ActorClimbs
 from .bootstrap import BootstrapRecomputed
 from .dependence import CreditReachesOn, PolicyLooks
 from .direction import PolicyDirection, ValueDirection
+from .ends import EndsTold
 from .exploration import ActionsVary
 from .language import ReferenceApart, TokensMasked
 from .lineage import RestoresSomething, TargetNetworks
@@ -49,6 +50,7 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     ReturnsRecomputed(),
     BootstrapRecomputed(),
     MemoryTrue(),
+    EndsTold(),
     RatioIsOne(),
     PolicyDirection(),
     ValueDirection(),

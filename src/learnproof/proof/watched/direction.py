@@ -140,7 +140,9 @@ def _agreements(seen: Seen) -> dict[int, list[float]]:
     for rollout in [*seen.pooled_rollouts, *token_rollouts(seen)]:
         candidates = _advantages(rollout)
         weights = rollout.policy_weights(LOSSES_EACH)
-        its_own = [value for c in _of_targets(rollout) for w in weights[:1] if (value := _correlation(w, c)) is not None]
+        its_own = [
+            value for c in _of_targets(rollout) for w in weights[:1] if (value := _correlation(w, c)) is not None
+        ]
         if its_own and max(map(abs, its_own)) >= ITS_OWN:
             found[rollout.cycle] = [max(its_own, key=abs)]
             continue

@@ -13,9 +13,10 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
-from ..seen.returns import ANOTHER_ORDER, REVERSED, Fit, WeightFit, fit_as_advantages, fit_weights, rollout_fits
+from ..seen.returns import ANOTHER_ORDER, REVERSED, Fit, advantages_scaled_by, fit_as_advantages, rollout_fits
 from ..seen.rollouts import Rollout
 from ..seen.token_rollouts import token_rollouts
+from ..seen.weights import WeightFit, fit_weights
 from .base import FEW_ROWS, SeenCheck
 
 
@@ -111,6 +112,7 @@ _FAULTS_AT_ENDS = (
 FEWEST_ROWS_FOR_BOTH = 16
 MONTE_CARLO = 0.9999
 """Lambda from which returns are plain sums."""
+CLEARLY_SCALED = 0.05
 EXACT_ROWS = 2
 """Rows of one kind that agree with one wrong treatment, and with no other: each to rounding."""
 
@@ -154,7 +156,8 @@ class ReturnsRecomputed(SeenCheck):
             )
         fits = [fit for rollout in rollouts for fit in rollout_fits(rollout)]
         if fits:
-            return self._drawn_to_advantages(rollouts, fits) or self._by_targets(fits, seen.limits_told)
+            wrong = self._drawn_to_advantages(rollouts, fits) or self._scaled_before(rollouts, fits)
+            return wrong or self._by_targets(fits, seen.limits_told)
         return self._by_weights(seen)
 
     def _drawn_to_advantages(self, rollouts: list[Rollout], fits: list[Fit]) -> Finding | None:
@@ -177,6 +180,24 @@ class ReturnsRecomputed(SeenCheck):
             where="the value network's loss",
             cause="The advantage is used as the target where the return belongs.",
             advice="Fit the value network to the returns.",
+        )
+
+    def _scaled_before(self, rollouts: list[Rollout], fits: list[Fit]) -> Finding | None:
+        if any(fit.matched for fit in fits):
+            return None
+        found = [advantages_scaled_by(r, t) for r in rollouts for t in r.targets]
+        factors = [factor for factor in found if factor is not None]
+        scaled = [factor for factor in factors if abs(factor - 1) > CLEARLY_SCALED]
+        if len(scaled) < max(3, 0.8 * len(found)):
+            return None
+        return self.finding(
+            "fail",
+            f"In {len(scaled)} rollouts the value network is drawn to its own values plus advantages that were multiplied before (by "
+            f"{float(np.median(scaled)):.3g}): its targets are no returns.",
+            {"rollouts": len(found), "explained_by_scaled_advantages": len(scaled), "factor": float(np.median(scaled))},
+            where="the value network's targets",
+            cause="Advantages are normalised first, and the targets are made of them afterwards.",
+            advice="Make the targets first (returns = advantages + values), then normalise the advantages for the policy's loss.",
         )
 
     def _by_targets(self, fits: list[Fit], limits_told: bool = True) -> Finding:

@@ -76,3 +76,10 @@ def test_those_that_are_spent_too_early_are_named(rate, says):
     found = finding(rate)
     assert found.status == "fail"
     assert says in found.summary
+
+
+def test_a_schedule_read_backwards_is_named_and_a_critic_that_begins_alone_is_not():
+    found = finding(lambda x: max(0.0, x - 0.7) * 1e-3)
+    assert found.status == "fail"
+    assert "0 until step" in found.summary
+    assert finding(lambda x: 0.0 if x < 0.1 else 1e-3).status == "pass"
