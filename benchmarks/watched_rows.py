@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ def watch(command: Sequence[str], keep: Path | None = None, **variables: str) ->
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run" if keep is None else keep
+        shutil.rmtree(out, ignore_errors=True)  # left by a benchmark that was interrupted: a finished run has its row
         watching = [sys.executable, "-m", "learnproof", "watch", "--quiet", "--no-report", "--out", str(out), "--"]
         done = subprocess.run(
             [*watching, *command],
