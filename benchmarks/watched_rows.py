@@ -1,4 +1,4 @@
-"""What the benchmarks of watched programs share: a program under `learnproof watch`, and one row kept per run.
+"""What benchmarks share: a program under `learnproof watch`, and one row kept per run.
 
 A row is written as soon as its run has ended, so that an interrupted benchmark goes on where it was.
 """
@@ -72,7 +72,7 @@ class Rows:
                     self.rows.append(row)
                     with open(self.path, "a") as file:
                         file.write(json.dumps(row) + "\n")
-                    told = f"{tell(row)}: {row['verdict']} {row['failed']} {row['seconds']} s"
+                    told = f"{tell(row)}: {row.get('verdict', '')} {row.get('failed', '')} {row['seconds']} s"
                     print(f"{position + 1}/{len(wanted)} {told}", flush=True)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)

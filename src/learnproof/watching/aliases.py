@@ -67,7 +67,9 @@ class Aliases:
     def _remember(self, numpy: Any, returned: Any, given: Any) -> None:
         """The first meeting counts: a state may be asked about once more when the environment has gone on."""
         self.other += 1
-        if self.equal > self.other + A_FEW:  # networks are given observations as they are; this one was given something else
+        if (
+            self.equal > self.other + A_FEW
+        ):  # networks are given observations as they are; this one was given something else
             return
         for name, own in zip(identities(numpy, given).tolist(), identities(numpy, returned).tolist()):
             self.acted.setdefault(name, own)
