@@ -46,6 +46,7 @@ FAMILIES = {
     "ratio_is_one": {"shapes", "returns", "language", "signs"},
     "policy_direction": {"signs", "returns", "shapes"},
     "value_direction": {"signs"},
+    "labels_direction": {"signs"},
     "actor_climbs": {"signs"},
     "entropy_sign": {"signs"},
     "critic_apart": {"signs"},

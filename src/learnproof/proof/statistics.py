@@ -254,13 +254,13 @@ def policies_test(series: Sequence[float] | Array, policies: Array) -> float | N
         own = values[end]
         _, groups = np.unique(policies[end], return_inverse=True)
         counts = np.bincount(groups)
-        freedom = int((counts - 1).sum())
-        if freedom < NOISE_FREEDOM:
+        own_freedom = int((counts - 1).sum())
+        if own_freedom < NOISE_FREEDOM:
             return None
         rest = own - (np.bincount(groups, own) / counts)[groups]
         means.append(float(own.mean()))
-        parts.append(float(rest @ rest) / freedom / size)
-        freedoms.append(freedom)
+        parts.append(float(rest @ rest) / own_freedom / size)
+        freedoms.append(own_freedom)
     error = math.sqrt(sum(parts))
     if error == 0:
         return 0.0 if means[1] > means[0] else 1.0

@@ -26,6 +26,7 @@ from .dependence import CreditReachesOn, PolicyLooks
 from .direction import PolicyDirection, ValueDirection
 from .ends import EndsTold
 from .exploration import ActionsVary
+from .labels import LabelsDirection
 from .language import ReferenceApart, TokensMasked
 from .lineage import RestoresSomething, TargetNetworks
 from .memory import MemoryTrue
@@ -54,6 +55,7 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     RatioIsOne(),
     PolicyDirection(),
     ValueDirection(),
+    LabelsDirection(),
     ActorClimbs(),
     EntropySign(),
     CriticApart(),
