@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from ...evidence.watched import ClippingTotals, SchedulerSeen
@@ -19,6 +20,8 @@ SPENT = 0.1
 LATE_SHARE = 0.25
 """Share of the run, at its beginning, that it may: a warm-up from 0 is above it after its first step, and a critic that is to learn alone at
 first takes a few hundredths."""
+LOST, CLIMBED, NEXT, SEVERAL_FALLS = 0.3, 3.0, 4, 3
+"""A rate falls to less than a third within four steps, having climbed to three times as much before; three times."""
 FAINT, FAINT_SHARE = 0.01, 0.25
 """Linear and cosine decays spend 1 % and 6 % of a run below a hundredth of their highest rate."""
 
@@ -118,6 +121,17 @@ class LearningRateAlive(SeenCheck):
                 cause="The schedule is stepped more often than it was sized for (per micro-batch or minibatch, say).",
                 advice="Give it the number of times that its step() will be called, or use CosineAnnealingWarmRestarts if waves are meant.",
             )
+        falls = _falls([(step, max(group)) for step, group in rates])
+        if len(falls) >= SEVERAL_FALLS:
+            return self.finding(
+                "fail",
+                f"The learning rate climbs and then falls at once, to {falls[0][1]:.2g} at step {falls[0][0]} and so on, {len(falls)} times "
+                "among the steps that were looked at: a warm-up that begins anew.",
+                {**figures, "falls": len(falls)},
+                where=where,
+                cause="The warm-up counts something that starts again (minibatches of an epoch, steps of an episode).",
+                advice="Count optimizer steps of the whole run.",
+            )
         faint = max(max(group) for _, group in rates) * FAINT
         faint_from = next((step for step, _ in rates if all(max(g) < faint for s, g in rates if s >= step)), None)
         if faint_from is not None and length - faint_from > FAINT_SHARE * length and length - faint_from >= MIN_STEPS:
@@ -149,6 +163,19 @@ class LearningRateAlive(SeenCheck):
         lowest, highest = series[at], max(series[at:], key=lambda each: each[1])
         fall = max(rate for _, rate in series[: at + 1]) - lowest[1]
         return (lowest, highest) if fall > 0 and highest[1] - lowest[1] > RISEN * fall else None
+
+
+def _falls(rates: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Steps near each other over which a rate that had climbed lost most of it at its highest. Waves that are meant fall slowly and jump
+    up; rates that are cut in steps do not climb."""
+    found = []
+    lowest = highest = rates[0][1]
+    for (before, rate), (step, after) in pairwise(rates):
+        lowest, highest = min(lowest, rate), max(highest, rate)
+        if step <= before + NEXT and rate == highest and after < LOST * rate and rate > CLIMBED * lowest:
+            found.append((step, after))
+            lowest = highest = after
+    return found
 
 
 class ClippingActs(SeenCheck):
