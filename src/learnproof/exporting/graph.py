@@ -67,12 +67,13 @@ class PolicyGraph(nn.Module):
             self.register_buffer("mean", torch.from_numpy(moments.mean))
             self.register_buffer("deviation", torch.from_numpy(np.sqrt(moments.variance + EPSILON)))
         self.normalizes = actor.normalizer is not None
+        self.of_bytes = actor.observations.of_bytes
         self.output_names: list[str] = []
         with torch.no_grad():
             self(*self.examples(2))
 
     def forward(self, *observation: Tensor) -> tuple[Tensor, ...]:
-        pieces = [_encode(leaf.space, given) for leaf, given in zip(self.observations, observation, strict=True)]
+        pieces = [self._row_of(leaf, given) for leaf, given in zip(self.observations, observation, strict=True)]
         rows = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
         if self.normalizes:
             rows = ((rows.double() - self.mean) / self.deviation).clamp(-CLIP, CLIP).float()
@@ -85,6 +86,9 @@ class PolicyGraph(nn.Module):
         named += behind_the_action(self.network, self.parts, rows, params)
         self.output_names = [name for name, _ in named]
         return tuple(tensor for _, tensor in named)
+
+    def _row_of(self, leaf: Leaf, given: Tensor) -> Tensor:
+        return given.reshape(given.shape[0], -1) if self.of_bytes else _encode(leaf.space, given)
 
     def examples(self, count: int) -> list[Tensor]:
         """Inputs of the right shapes and types."""

@@ -59,6 +59,7 @@ def frozen(actor: NetworkActor) -> NetworkActor:
     """A copy that no learner trains."""
     made = copy.deepcopy(actor)
     made.network.requires_grad_(False)
+    made.reset()
     return made
 
 

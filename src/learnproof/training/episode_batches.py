@@ -157,10 +157,11 @@ class _Laid:
 
     def rollout(self, normalizer: ObservationNormalizer | None, reward_scale: float) -> Rollout:
         episodes = self.episodes
-        size = episodes[0].observation.shape[1]
+        rows = [_read(normalizer, episode.observation) for episode in episodes]
+        size, row_type = rows[0].shape[1], rows[0].dtype
         terminated = np.zeros((self.height, self.columns), bool)
         truncated = np.zeros_like(terminated)
-        last = np.zeros((self.columns, size), np.float32)
+        last = np.zeros((self.columns, size), row_type)
         final_rows, final_observation = [], []
         for (start, column), episode in zip(self.places, episodes, strict=True):
             end = start + len(episode) - 1
@@ -172,7 +173,7 @@ class _Laid:
             if end == self.height - 1:
                 last[column] = _read(normalizer, episode.final_observation[None])[0]
         return Rollout(
-            observation=self.out([_read(normalizer, episode.observation) for episode in episodes], np.float32),
+            observation=self.out(rows, row_type),
             action=self.out([episode.action for episode in episodes], np.float32),
             log_prob=np.zeros(terminated.shape, np.float32),
             reward=self.out([episode.reward for episode in episodes], np.float64),
@@ -182,7 +183,7 @@ class _Laid:
             valid=self.out([np.ones(len(episode), bool) for episode in episodes], bool),
             last_observation=last,
             final_rows=np.array(final_rows, np.int64),
-            final_observation=np.array(final_observation, np.float32).reshape(-1, size),
+            final_observation=np.array(final_observation, row_type).reshape(-1, size),
         )
 
 
