@@ -103,29 +103,29 @@ class Cue(Seeded):
 
 
 class Dots(Seeded):
-    """A picture of bytes: a bright dot walks in four directions and is to reach the dim one. Each step costs 0.05; 1 at the end."""
+    """A picture of bytes: a bright dot walks in four directions and is to reach the dim one, in the middle. Each step costs 0.05."""
 
-    state = ("at", "goal")
+    state = ("at",)
     ways = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]])
 
     def __init__(self, num_envs, side=8, channels_first=False, mode=AutoresetMode.SAME_STEP):
         shape = (1, side, side) if channels_first else (side, side, 1)
         super().__init__(num_envs, spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(4), mode)
         self.side, self.shape, self.limit = side, shape, 2 * side
-        self.at, self.goal = (np.zeros((num_envs, 2), np.int64) for _ in range(2))
+        self.at = np.zeros((num_envs, 2), np.int64)
 
     def draw(self, generator, i):
-        first, second = generator.choice(self.side**2, 2, replace=False)
-        self.at[i], self.goal[i] = divmod(first, self.side), divmod(second, self.side)
+        self.at[i] = generator.integers(0, self.side // 2, 2) + generator.integers(0, 2, 2) * (self.side // 2 + 1)
+        self.at[i] = np.minimum(self.at[i], self.side - 1)
 
     def seen(self):
         picture = np.zeros((self.num_envs, self.side, self.side), np.uint8)
         every = np.arange(self.num_envs)
-        picture[every, self.goal[:, 0], self.goal[:, 1]] = 128
+        picture[:, self.side // 2, self.side // 2] = 128
         picture[every, self.at[:, 0], self.at[:, 1]] = 255
         return picture.reshape(self.num_envs, *self.shape)
 
     def move(self, action):
         self.at = np.clip(self.at + self.ways[action], 0, self.side - 1)
-        there = (self.at == self.goal).all(1)
+        there = (self.at == self.side // 2).all(1)
         return np.where(there, 1.0, -0.05), there

@@ -126,7 +126,8 @@ class SequenceTable:
         )
 
     def _together(self, rows: int) -> int:
-        return max(1, rows // self.length)
+        sequences: int = max(1, rows // self.length)
+        return sequences
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,9 @@ class Convolutions(nn.Module):
 class Encoded(nn.Module):
     """A network whose rows may pass through an encoder first."""
 
-    encoder: Encoder | None
+    def __init__(self, encoder: Encoder | None) -> None:
+        super().__init__()
+        self.encoder = encoder
 
     def read(self, rows: Any) -> Tensor:
         """What the towers are fed."""

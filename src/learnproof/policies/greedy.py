@@ -78,8 +78,7 @@ class QNetwork(PolicyNetwork):
         noise: torch.Generator,
         encoder: Encoder | None = None,
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
+        super().__init__(encoder)
         self.trunk = MLP(size if encoder is None else encoder.size, settings, 0, 1.0, noise)
         self.advantage = linear(self.trunk.width, head.n_params, 1.0, noise)
         self.value = linear(self.trunk.width, 1, 1.0, noise) if duelling else None

@@ -134,8 +134,11 @@ class PolicyNetwork(Encoded, ABC):
     """What an actor asks of its network: the parameters of its head's distribution."""
 
     head: Head
-    memory: GatedUnit | None = None
-    """Where there is one, an actor asks `recall` instead."""
+
+    def __init__(self, encoder: Encoder | None) -> None:
+        super().__init__(encoder)
+        self.memory: GatedUnit | None = None
+        """Where there is one, an actor asks `recall` instead."""
 
     @abstractmethod
     def policy_params(self, observation: Tensor) -> Tensor: ...
@@ -162,8 +165,7 @@ class ActorCritic(PolicyNetwork):
         value_hidden: tuple[int, ...] | None = None,
         encoder: Encoder | None = None,
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
+        super().__init__(encoder)
         size = size if encoder is None else encoder.size
         if settings.recurrent:
             self.memory = GatedUnit(size, settings.memory_size, noise)

@@ -88,8 +88,7 @@ class SoftPolicy(PolicyNetwork):
     def __init__(
         self, size: int, head: Head, settings: PolicySettings, noise: torch.Generator, encoder: Encoder | None = None
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
+        super().__init__(encoder)
         self.policy = MLP(size if encoder is None else encoder.size, settings, head.n_params, 0.01, noise)
         self.head = head
 
@@ -104,8 +103,7 @@ class TwinCritic(Encoded):
     def __init__(
         self, size: int, head: Head, settings: PolicySettings, noise: torch.Generator, encoder: Encoder | None = None
     ) -> None:
-        super().__init__()
-        self.encoder = encoder
+        super().__init__(encoder)
         size = size if encoder is None else encoder.size
         self.discrete = isinstance(head, CategoricalHead)
         inputs, outputs = (size, head.n_params) if self.discrete else (size + head.n_actions, 1)
