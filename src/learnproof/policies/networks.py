@@ -248,14 +248,14 @@ class ActorCritic(PolicyNetwork):
             self.write_reading(outputs.graph, to_fed)
 
     def policy_params(self, observation: Tensor | Sequences) -> Tensor:
-        return self._policy_of(self.read(observation))
+        return self.policy_of(self.read(observation))
 
     def values(self, observation: Tensor | Sequences) -> Tensor:
         return self.values_of(self.read(observation))
 
     def recall(self, observation: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         fed, memory = self.look(observation, memory)
-        return self._policy_of(fed), memory
+        return self.policy_of(fed), memory
 
     def look(self, observation: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
         """One step of a network with a memory: what its towers are fed, and what it remembers afterwards."""
@@ -283,7 +283,7 @@ class ActorCritic(PolicyNetwork):
         out: Tensor = self.value(fed if self.trunk is None else self.trunk(fed)).squeeze(1)
         return out
 
-    def _policy_of(self, fed: Tensor) -> Tensor:
+    def policy_of(self, fed: Tensor) -> Tensor:
         out: Tensor = self.policy(fed if self.trunk is None else self.trunk(fed))
         return out
 

@@ -49,7 +49,7 @@ def by_hand(actor, rollouts):
                     fed, memory = network.look(tensor(rollout.observation[t, n][None]), memory)
                     if rollout is last:
                         values[t, n] = network.values_of(fed)
-                        params = network._policy_of(fed)
+                        params = network.policy_of(fed)
                         action = tensor(rollout.action[t, n][None])
                         log_probs[t, n] = network.head.log_prob_and_entropy(params, action)[0]
                     row = t * rollout.valid.shape[1] + n
