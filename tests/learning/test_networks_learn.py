@@ -20,7 +20,7 @@ SHARED = {
 PPO = {
     "steps": 8000,
     "ppo.n_steps": 16,
-    "ppo.minibatch_size": 128,
+    "ppo.minibatch_size": 64,
     "ppo.epochs": 4,
     "ppo.sequence_length": 16,
     "ppo.learning_rate": 1e-3,
@@ -34,7 +34,7 @@ REINFORCE = {
 }
 DQN = {
     "algorithm": "dqn",
-    "steps": 5000,
+    "steps": 4000,
     "dqn.gamma": 0.95,
     "dqn.learning_rate": 1e-3,
     "dqn.learning_starts": 500,
