@@ -44,6 +44,13 @@ class PolicySettings(Section):
     """Layer normalisation before each nonlinearity."""
     box_head: Literal["auto", "gaussian", "beta", "bernoulli"] = "auto"
     """Distribution over a Box of actions. auto = what the environment says fits it, else gaussian."""
+    encoder: Literal["auto", "cnn", "none"] = "auto"
+    """What reads observations before the layers do. auto = convolutions for every image (a 3-d Box) in them, nothing for the rest;
+    none = images flat too. Policy and value share it."""
+    recurrent: bool = False
+    """Remember what was seen before (a GRU behind the encoder, which policy and value share); ppo and reinforce."""
+    memory_size: int = Field(128, ge=1, le=65_536)
+    """Numbers that a recurrent policy remembers."""
     log_std_init: float = Field(0.0, ge=-5, le=2)
     """Starting log standard deviation of the gaussian head."""
 

@@ -20,6 +20,7 @@ from ..config import Settings
 from ..envs.making import EnvironmentSource
 from ..errors import SettingsError
 from ..policies.actor import NetworkActor
+from ..policies.encoders import make_encoder
 from ..policies.greedy import QNetwork, make_greedy_head
 from ..policies.heads import make_head
 from ..policies.networks import ActorCritic, PolicyNetwork
@@ -76,15 +77,32 @@ def _network(
     noise: torch.Generator,
 ) -> PolicyNetwork:
     policy = settings.policy
+    _check_memory(settings)
+    encoder = make_encoder(observations, policy.encoder, policy.activation, noise)
     match settings.algorithm:
         case "dqn":
             greedy = make_greedy_head(actions, settings.dqn.epsilon_start)
-            return QNetwork(observations.size, greedy, policy, settings.dqn.duelling, noise)
+            return QNetwork(observations.size, greedy, policy, settings.dqn.duelling, noise, encoder)
         case "sac":
-            return SoftPolicy(observations.size, make_soft_head(actions), policy, noise)
+            return SoftPolicy(observations.size, make_soft_head(actions), policy, noise, encoder)
     head = make_head(actions, policy.box_head, policy.log_std_init, action_heads)
     baseline = settings.reinforce.baseline_hidden if settings.algorithm == "reinforce" else None
-    return ActorCritic(observations.size, head, policy, noise, baseline)
+    return ActorCritic(observations.size, head, policy, noise, baseline, encoder)
+
+
+def _check_memory(settings: Settings) -> None:
+    if not settings.policy.recurrent:
+        return
+    if settings.algorithm in ("dqn", "sac"):
+        raise SettingsError(
+            f"policy.recurrent = true needs experience in the order in which it was made, and {settings.algorithm} draws single transitions from a "
+            "memory. Use ppo or reinforce, or give the environment's observation the last few steps."
+        )
+    if settings.algorithm == "reinforce" and settings.reinforce.kl_coefficient:
+        raise SettingsError(
+            f"reinforce.kl_coefficient = {settings.reinforce.kl_coefficient:g} compares with the untrained policy, which would have to remember "
+            "episodes of its own, and policy.recurrent = true keeps only one memory. Set one of the two to 0 or false."
+        )
 
 
 def make_learner(settings: Settings, actor: NetworkActor, learner_type: LearnerType | None = None) -> Learner:

@@ -69,8 +69,10 @@ class Evaluator:
         running = np.ones(env.num_envs, bool)
         returns = np.zeros(env.num_envs)
         scores = np.full(env.num_envs, np.nan)
+        memory: Array | None = None  # not emptied where an episode ends: only the first of each instance counts
         for step in range(self.max_episode_steps):
-            acted = actor.act(observation, noise, mode)
+            acted = actor.act(observation, noise, mode, memory)
+            memory = acted.memory
             observation, reward, terminated, truncated, infos = env.step(acted.action)
             check_finite(layout.flatten(observation), reward, step, self.source.name)
             returns += np.where(running, reward, 0.0)
