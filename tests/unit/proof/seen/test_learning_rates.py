@@ -96,6 +96,4 @@ def test_a_warm_up_that_begins_anew_is_named_and_warm_restarts_are_not():
     assert found.status == "fail"
     assert "begins anew" in found.summary
     assert finding(restarts).status == "pass"
-    assert (
-        finding(lambda x: 1e-3 * 0.25 ** min(3, round(x * STEPS) // 15)).status == "pass"
-    )  # cut in steps
+    assert finding(lambda x: 1e-3 * 0.25 ** min(3, round(x * STEPS) // 15)).status == "pass"  # cut in steps
