@@ -89,7 +89,7 @@ class Call:
         """The module's own input, kept for graded calls of modules that can be asked again without effect."""
         self.output = output
         self.node = node
-        """Its number (graph.number_of); a list of them where many calls were merged."""
+        """Its number (nodes.number_of); a list of them where many calls were merged."""
         self.time = time
         self.update = update
         self.chain: tuple[Any, ...] = ()
