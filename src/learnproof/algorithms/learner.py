@@ -104,6 +104,8 @@ class UpdateReport:
     weight_change: float
     weight_step: float
     modules: dict[str, ModuleReport]
+    curiosity: float | None = None
+    """Mean bonus for new states, where one is paid."""
     inspected: list[InspectedStep] = field(default_factory=list)
     rollout: dict[str, Array] | None = None
     """The rollout's own arrays by role, where the update was inspected."""

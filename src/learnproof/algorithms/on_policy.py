@@ -22,6 +22,7 @@ from ..config import OnPolicySettings, OptimizerSettings
 from ..policies.actor import NetworkActor
 from ..policies.networks import ActorCritic
 from ..seeding import generator, generator_state, restore_generator
+from .curiosity import Curiosity
 from .experience import Experience, normalised
 from .learner import Array, Inspect, InspectedStep, Rollout, UpdateReport
 from .returns import explained_variance, gae, value_targets
@@ -54,6 +55,8 @@ class OnPolicyLearner(ABC):
     """The network of its actor under one optimizer."""
 
     settings: OnPolicySettings
+    curiosity: Curiosity | None = None
+    """Pays for new states beside the rewards."""
 
     def __init__(
         self, actor: NetworkActor, settings: OnPolicySettings, optimizer: OptimizerSettings, seed: int
@@ -88,6 +91,9 @@ class OnPolicyLearner(ABC):
     def update(self, rollout: Rollout, learning_rate: float, inspect: Inspect) -> UpdateReport:
         self.flat.check_aliasing()
         self.learning_rate = learning_rate
+        bonus = None
+        if self.curiosity is not None:
+            rollout, bonus = self.curiosity.paid(rollout)
         table = None
         if self.network.memory is None:
             value, last_value, final_value = self._values(rollout)
@@ -118,7 +124,8 @@ class OnPolicyLearner(ABC):
             weight_step=sum(module.weight_step for module in modules.values()),
             modules=modules,
             inspected=inspected,
-            rollout=_rollout_roles(rollout, value, last_value, final_value, advantage, target)
+            curiosity=None if bonus is None else float(bonus[valid].mean()),
+            rollout=_rollout_roles(rollout, value, last_value, final_value, advantage, target, bonus)
             if inspect.gradient_steps
             else None,
             iteration=self._look_again(rollout, value, inspect.rows, table),
@@ -296,15 +303,19 @@ class OnPolicyLearner(ABC):
         return self.stepper.sizes()
 
     def state(self) -> dict[str, Any]:
-        return {"optimizer_steps": self.optimizer_steps, "shuffler": generator_state(self.shuffler)}
+        curious = {} if self.curiosity is None else {"curiosity": self.curiosity.state()}
+        return {"optimizer_steps": self.optimizer_steps, "shuffler": generator_state(self.shuffler), **curious}
 
     def tensors(self) -> dict[str, dict[str, Array]]:
-        return {"weights": self.stepper.weight_tensors(), "optimizer": self.stepper.optimizer_tensors()}
+        curious = {} if self.curiosity is None else {"curiosity": self.curiosity.tensors()}
+        return {"weights": self.stepper.weight_tensors(), "optimizer": self.stepper.optimizer_tensors(), **curious}
 
     def load(self, state: dict[str, Any], tensors: dict[str, dict[str, Array]]) -> None:
         self.optimizer_steps = self.stepper.steps = int(state["optimizer_steps"])
         restore_generator(self.shuffler, state["shuffler"])
         self.stepper.load(tensors["weights"], tensors["optimizer"])
+        if self.curiosity is not None:
+            self.curiosity.load(state["curiosity"], tensors["curiosity"])
 
     def episodes_begin_anew(self) -> None:
         """A rollout never reaches over a checkpoint: nothing is to be done."""
@@ -324,10 +335,17 @@ def spread_rows(valid: Array, count: int) -> Array:
 
 
 def _rollout_roles(
-    rollout: Rollout, value: Array, last_value: Array, final_value: Array, advantage: Array, target: Array
+    rollout: Rollout,
+    value: Array,
+    last_value: Array,
+    final_value: Array,
+    advantage: Array,
+    target: Array,
+    bonus: Array | None,
 ) -> dict[str, Array]:
     behaviour = rollout.behaviour_log_prob
     others = {} if behaviour is None else {"behaviour_log_prob": behaviour}
+    others |= {} if bonus is None else {"bonus": bonus}
     return others | {
         "reward": rollout.reward,
         "reward_scale": np.array(rollout.reward_scale),

@@ -84,6 +84,19 @@ class OptimizerSettings(Section):
     """How slow the slow part is."""
 
 
+class CuriositySettings(Section):
+    """A bonus for states that are new (random network distillation; PPO and REINFORCE)."""
+
+    coefficient: float = Field(0.0, ge=0)
+    """Weight of the bonus beside the reward; 0 = none. Its discounted sums have a deviation of about 1 per unit."""
+    learning_rate: float = Field(1e-4, gt=0, le=10)
+    """Step size of the network that learns which states are known; larger = novelty wears off sooner."""
+    features: int = Field(32, ge=1, le=4_096)
+    """Numbers that are predicted of each state."""
+    minibatch_size: int = Field(256, ge=1)
+    """States in one gradient step of it; each rollout is passed over once."""
+
+
 class EvaluationSettings(Section):
     """Measuring the policy on seeds of its own while training runs."""
 

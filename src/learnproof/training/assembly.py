@@ -9,6 +9,7 @@ import gymnasium as gym
 import torch
 from gymnasium.vector import VectorEnv
 
+from ..algorithms.curiosity import Curiosity
 from ..algorithms.dqn import DQN
 from ..algorithms.learner import Learner
 from ..algorithms.off_policy import OffPolicyLearner
@@ -105,19 +106,33 @@ def _check_memory(settings: Settings) -> None:
         )
 
 
-def make_learner(settings: Settings, actor: NetworkActor, learner_type: LearnerType | None = None) -> Learner:
+def make_learner(
+    settings: Settings, actor: NetworkActor, learner_type: LearnerType | None = None, n_envs: int | None = None
+) -> Learner:
     """`learner_type` stands in for the algorithm's own class: tests train broken ones."""
     s = settings
     kind: Any = learner_type
+    if s.curiosity.coefficient and s.algorithm in ("dqn", "sac"):
+        raise SettingsError(
+            f"curiosity.coefficient = {s.curiosity.coefficient:g} pays for new states in each rollout, which {s.algorithm} does not learn "
+            "from: use algorithm ppo or reinforce, or leave it out."
+        )
     match s.algorithm:
         case "ppo":
-            return (kind or PPO)(actor, s.ppo, s.optimizer, s.seed)
+            return _curious((kind or PPO)(actor, s.ppo, s.optimizer, s.seed), s, n_envs)
         case "reinforce":
-            return (kind or REINFORCE)(actor, s.reinforce, s.optimizer, s.seed)
+            return _curious((kind or REINFORCE)(actor, s.reinforce, s.optimizer, s.seed), s, n_envs)
         case "dqn":
             return (kind or DQN)(actor, s.dqn, s.optimizer, s.seed, s.steps)
         case "sac":
             return (kind or SAC)(actor, s.sac, s.optimizer, s.policy, s.seed, s.steps)
+
+
+def _curious(learner: OnPolicyLearner, s: Settings, n_envs: int | None) -> OnPolicyLearner:
+    if s.curiosity.coefficient:
+        size = learner.actor.observations.size
+        learner.curiosity = Curiosity(size, n_envs or s.env.n_envs, s.learning.gamma, s.curiosity, s.seed)
+    return learner
 
 
 def set_pace(learner: Learner, batch_size: int, epochs: int, transitions: int) -> None:
