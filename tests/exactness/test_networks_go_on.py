@@ -1,4 +1,4 @@
-"""Runs with a memory, and runs that read images, end in the same bytes however often they were interrupted."""
+"""Runs with a memory, runs that read images, and curious ones end in the same bytes however often they were interrupted."""
 
 import signal
 
@@ -34,6 +34,7 @@ RUNS = {
     "images": ((Dots, {}), PPO),
     "images, dqn": ((Dots, {}), DQN),
     "images, dqn, normalised": ((Dots, {}), {**DQN, "env.normalize_observations": True}),
+    "curiosity": ((Cue, {"delay": 5}), {**PPO, "curiosity.coefficient": 0.5}),
     "images and memory": ((Dots, {"channels_first": True}), {**PPO, "policy.recurrent": True}),
 }
 

@@ -69,13 +69,15 @@ class Curiosity:
         rows = following[steps].astype(np.float32)
         return (rows / np.float32(255) if following.dtype == np.uint8 else rows), steps
 
+    @torch.no_grad()
     def _learn(self, states: Tensor) -> None:
+        """One pass over them; the derivative is written out (networks.py)."""
         s = self.settings
         order = torch.from_numpy(self.shuffler.permutation(len(states)))
         for start in range(0, len(order), s.minibatch_size):
             batch = states.index_select(0, order[start : start + s.minibatch_size])
             predicted, kept = self.predictor.keeping(batch)
-            wrong = predicted.detach() - self.answers(batch)
+            wrong = predicted - self.answers(batch)
             self.predictor.backward(kept, 2 * wrong / wrong.numel())
             self.stepper.step(s.learning_rate)
 
