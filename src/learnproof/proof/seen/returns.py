@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -76,7 +77,7 @@ def rollout_fits(rollout: Rollout) -> list[Fit]:
 def fit_targets(rollout: Rollout, targets: Targets) -> Fit | None:
     """The best explanation of a value head's targets, or None where there are too few rows to tell."""
     best: Fit | None = None
-    for source in _sources(rollout, targets):
+    for source in value_sources(rollout, targets):
         fit = _fit(rollout, targets.target, source)
         if fit is not None and (best is None or fit.error < best.error):
             best = fit
@@ -85,7 +86,7 @@ def fit_targets(rollout: Rollout, targets: Targets) -> Fit | None:
     return best
 
 
-def _sources(rollout: Rollout, targets: Targets) -> list[dict[int, float]]:
+def value_sources(rollout: Rollout, targets: Targets) -> list[dict[int, float]]:
     """Values of states that the targets may be made of: what the value head said when it was asked, what it predicts in the loss."""
     values = [heads for name, heads in rollout.silent if _same_head(name, targets.module)] or [
         heads for _, heads in rollout.silent
@@ -103,27 +104,42 @@ def advantages_scaled_by(rollout: Rollout, targets: Targets) -> float | None:
     not of that form.
 
     With w = y - V, inside of an episode w[t] = a (c r[t] + gamma V[t+1] - V[t]) + gamma lambda w[t+1] + b (1 - gamma lambda)."""
-    y = targets.target
-    inside = inside_episodes(rollout, y)
-    inside = inside[~rollout.ended[rollout.following[inside]]]
-    for source in _sources(rollout, targets):
+    for source in value_sources(rollout, targets):
         value = rollout.values_of(rollout.observation, source)
-        following = rollout.following[inside]
-        columns = np.stack(
-            [rollout.reward[inside], value[following], value[inside], (y - value)[following], np.ones(len(inside))],
-            axis=1,
-        )
-        known = np.isfinite(columns).all(axis=1)
-        if known.sum() < 2 * MIN_ROWS:
-            continue
-        own = (y - value)[inside][known]
-        found = trimmed_least_squares(columns[known], own, MOST_INSIDE, 1e-6 * spread_of(own))
-        if found is None or found[1] > MATCHED * spread_of(own):
-            continue
-        (_, ahead, here, _, _), _ = found
-        if here < 0 and 0.5 <= -ahead / here <= 1.001:
-            return float(-here)
+        found = residuals_of(rollout, targets.target - value, value)
+        if found is not None and found.here < 0 and 0.5 <= -found.ahead / found.here <= 1.001:
+            return -found.here
     return None
+
+
+class Residuals(NamedTuple):
+    """w[t] = reward r[t] + ahead V[t+1] + here V[t] + decay w[t+1] + constant: of advantages, here is -ahead / gamma."""
+
+    reward: float
+    ahead: float
+    here: float
+    decay: float
+    constant: float
+
+
+def residuals_of(rollout: Rollout, w: Array, value: Array) -> Residuals | None:
+    """How numbers of the rows follow from rewards and values, where they do so to rounding inside of episodes."""
+    inside = inside_episodes(rollout, w)
+    inside = inside[~rollout.ended[rollout.following[inside]]]
+    following = rollout.following[inside]
+    columns = np.stack(
+        [rollout.reward[inside], value[following], value[inside], w[following], np.ones(len(inside))], axis=1
+    )
+    known = np.isfinite(columns).all(axis=1)
+    if known.sum() < 2 * MIN_ROWS:
+        return None
+    own = w[inside][known]
+    constant = np.ptp(columns[known, 0]) <= 1e-9 * max(1.0, float(np.abs(columns[known, 0]).max()))
+    used = columns[known][:, 1:] if constant else columns[known]  # rewards that are all alike are one with the constant
+    found = trimmed_least_squares(used, own, MOST_INSIDE, 1e-6 * spread_of(own))
+    if found is None or found[1] > MATCHED * spread_of(own):
+        return None
+    return Residuals(*([0.0] if constant else []), *map(float, found[0]))
 
 
 def fit_as_advantages(rollout: Rollout, targets: Targets) -> Fit | None:

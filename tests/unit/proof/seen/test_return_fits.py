@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from learnproof.proof.seen.returns import Fit, advantages_scaled_by, fit_targets
+from learnproof.proof.seen.returns import Fit, advantages_scaled_by, fit_targets, residuals_of
 from learnproof.proof.seen.rollouts import Rollout, Targets, _one_number_heads
 from learnproof.proof.seen.weights import fit_weights
 
@@ -276,3 +276,23 @@ def test_calls_of_one_head_are_one_where_they_agree_and_several_where_they_do_no
     }  # fmt: skip
     found = _one_number_heads([{"module": "v"}] * 3, arrays, "n")
     assert found == [("v", {1: 1.0, 2: 2.0, 3: 3.0}), ("v", {3: 9.0, 4: 4.0})]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_residuals_tell_the_sign_of_the_present_state(seed):
+    made, *parts = rollout(seed)
+    value = parts[1][:-1].ravel()
+    advantage = (returns(made, *parts, "right") - parts[1][:-1]).ravel()
+    found = residuals_of(made, 3 * advantage - 1, value)
+    assert found is not None
+    assert found.here == pytest.approx(-found.ahead / GAMMA, rel=1e-3)
+    added = np.zeros(STEPS * COPIES + COPIES)
+    for row in np.argsort(-made.time, kind="stable"):
+        after = made.following[row]
+        future = parts[1].ravel()[row + COPIES]
+        goes_on = 0.0 if made.ended[row] else 1.0
+        rest = added[after] if after >= 0 else 0.0
+        added[row] = made.reward[row] + goes_on * (GAMMA * future + GAMMA * LAMBDA * rest) + value[row]
+    turned = residuals_of(made, added[: STEPS * COPIES], value)
+    assert turned is not None
+    assert turned.here * turned.ahead > 0
