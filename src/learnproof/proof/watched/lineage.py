@@ -51,7 +51,8 @@ class Motion:
 def _apart(met: FollowerSeen) -> float:
     """Over their size, on the numbers that were looked at."""
     one, other = np.array(met.follower), np.array(met.leader_now)
-    return float(np.linalg.norm(one - other) / max(np.linalg.norm(one), np.linalg.norm(other), 1e-30))
+    size = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)), 1e-30)
+    return float(np.linalg.norm(one - other)) / size
 
 
 class TargetNetworks(SeenCheck):
