@@ -1,6 +1,6 @@
 """Does the verdict see real faults, and leave healthy programs alone?
 
-    python benchmarks/faults.py [--part first|second|third|fourth|fifth] [--seeds 5] [--fault-seeds 1] [--only NAME] [--jobs 2]
+    python benchmarks/faults.py [--part first|second|third|fourth|fifth|sixth] [--seeds 5] [--fault-seeds 1] [--only NAME] [--jobs 2]
 
 Programs in benchmarks/faults/<part>/ train correctly by themselves; `--fault NAME` puts one real bug in, `--variant NAME` an
 oddity that is healthy. Each is watched as a stranger's script would be. A row is kept per run in
@@ -27,11 +27,11 @@ from typing import Any
 from watched_rows import Rows, watch
 
 HERE = Path(__file__).parent
-PARTS = ("first", "second", "third", "fourth", "fifth")
+PARTS = ("first", "second", "third", "fourth", "fifth", "sixth")
 FAMILIES = {
     "losses_reach_weights": {"weights"},
     "weights_owned": {"weights"},
-    "optimizers_step": {"weights"},
+    "optimizers_step": {"weights", "rates"},
     "optimizers_fed": {"weights"},
     "gradients_cleared": {"weights", "signs"},
     "weights_changing": {"weights", "rates"},
@@ -41,10 +41,12 @@ FAMILIES = {
     "returns_recomputed": {"returns"},
     "bootstrap_recomputed": {"returns", "targets", "signs", "shapes"},
     "memory_true": {"returns", "goal"},
+    "ends_told": {"returns", "goal"},
     "credit_reaches_on": {"returns", "goal"},
     "ratio_is_one": {"shapes", "returns", "language", "signs"},
     "policy_direction": {"signs", "returns", "shapes"},
     "value_direction": {"signs"},
+    "labels_direction": {"signs"},
     "actor_climbs": {"signs"},
     "entropy_sign": {"signs"},
     "critic_apart": {"signs"},

@@ -1,4 +1,4 @@
-"""What the benchmarks of watched programs share: a program under `learnproof watch`, and one row kept per run.
+"""What benchmarks share: a program under `learnproof watch`, and one row kept per run.
 
 A row is written as soon as its run has ended, so that an interrupted benchmark goes on where it was.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ def watch(command: Sequence[str], keep: Path | None = None, **variables: str) ->
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run" if keep is None else keep
+        shutil.rmtree(out, ignore_errors=True)  # left by a benchmark that was interrupted: a finished run has its row
         watching = [sys.executable, "-m", "learnproof", "watch", "--quiet", "--no-report", "--out", str(out), "--"]
         done = subprocess.run(
             [*watching, *command],
@@ -70,7 +72,7 @@ class Rows:
                     self.rows.append(row)
                     with open(self.path, "a") as file:
                         file.write(json.dumps(row) + "\n")
-                    told = f"{tell(row)}: {row['verdict']} {row['failed']} {row['seconds']} s"
+                    told = f"{tell(row)}: {row.get('verdict', '')} {row.get('failed', '')} {row['seconds']} s"
                     print(f"{position + 1}/{len(wanted)} {told}", flush=True)
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)

@@ -82,7 +82,33 @@ class Painter(gym.Env):
         return np.array([self.t / self.length, 0.5, 0.0], np.float32)
 
 
+class Camera(gym.Env):
+    """A picture of bytes, all of it noise but its brightness, which says the right button; `gauge` = a number beside it. Five steps."""
+
+    def __init__(self, gauge: bool = False) -> None:
+        picture = spaces.Box(0, 255, (8, 9, 2), np.uint8)
+        number = spaces.Box(-1, 1, (1,), np.float32)
+        self.gauge = gauge
+        self.observation_space = spaces.Dict({"picture": picture, "number": number}) if gauge else picture
+        self.action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        reward = float(action == self.right)
+        self.t += 1
+        return self._seen(), reward, False, self.t >= 5, {}
+
+    def _seen(self):
+        self.right = int(self.np_random.integers(3))
+        picture = (self.np_random.integers(0, 86, (8, 9, 2)) + 85 * self.right).astype(np.uint8)
+        return {"picture": picture, "number": np.zeros(1, np.float32)} if self.gauge else picture
+
+
 def register_more_toys() -> None:
-    for name, kind in (("Everything", Everything), ("Painter", Painter)):
+    for name, kind in (("Everything", Everything), ("Painter", Painter), ("Camera", Camera)):
         if f"toy/{name}-v0" not in gym.registry:
             gym.register(f"toy/{name}-v0", kind)

@@ -36,6 +36,11 @@ RUNS: dict[str, dict[str, Any]] = {
     "sac": {"env.id": "Pendulum-v1", "sac": {**OFF_POLICY, "train_every": 4}},
     "sac discrete": {"env.id": "CartPole-v1", "sac": {**OFF_POLICY, "train_every": 4}},
     "ppo everything": {"env.id": "toy/Everything-v0", "ppo": ON_POLICY, "policy.box_head": "gaussian"},
+    "ppo camera": {"env.id": "toy/Camera-v0", "ppo": ON_POLICY, "env.kwargs": {"gauge": True}},
+    "dqn camera": {"env.id": "toy/Camera-v0", "dqn": OFF_POLICY},
+    "sac camera": {"env.id": "toy/Camera-v0", "sac": {**OFF_POLICY, "train_every": 4}},
+    "ppo recurrent": {"env.id": "toy/Pantry-v0", "ppo": ON_POLICY, "policy.recurrent": True, "policy.memory_size": 8},
+    "ppo recurrent camera": {"env.id": "toy/Camera-v0", "ppo": ON_POLICY, "policy.recurrent": True},
     "ppo painter": {"env.id": "toy/Painter-v0", "ppo": ON_POLICY},
 }
 """By name; the algorithm is the first word."""

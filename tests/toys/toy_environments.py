@@ -213,3 +213,43 @@ class Beam(gym.vector.VectorEnv):
             infos = {"final_obs": self.seen(), "_final_obs": truncated, "final_info": {}}
             self.at[truncated], self.age[truncated] = self.random.uniform(-1, 1, truncated.sum()), 0
         return self.seen(), reward, np.zeros(self.num_envs, bool), truncated, infos
+
+
+class Dive(gym.vector.VectorEnv):
+    """N divers, `depth` levels: at each level one of two actions goes on and costs a little, the other ends the dive. Only the bottom pays, and
+    chance finds it once in 2**depth dives. It can be saved."""
+
+    def __init__(self, num_envs, depth=12):
+        self.num_envs, self.depth = num_envs, depth
+        self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+        self.single_observation_space = gym.spaces.Box(0, 1, (depth + 1,), np.float32)
+        self.single_action_space = gym.spaces.Discrete(2)
+        self.observation_space = gym.vector.utils.batch_space(self.single_observation_space, num_envs)
+        self.action_space = gym.vector.utils.batch_space(self.single_action_space, num_envs)
+        self.right = np.random.default_rng(1).integers(0, 2, depth)
+        self.at = np.zeros(num_envs, np.int64)
+
+    def reset(self, *, seed=None, options=None):
+        self.at[:] = 0
+        return self.seen(), {}
+
+    def seen(self):
+        return np.eye(self.depth + 1, dtype=np.float32)[self.at]
+
+    def step(self, action):
+        goes_on = action == self.right[self.at]
+        self.at = self.at + goes_on
+        bottom = self.at == self.depth
+        reward = np.where(bottom, 1.0, np.where(goes_on, -0.01, 0.0))
+        terminated = bottom | ~goes_on
+        infos = {}
+        if terminated.any():
+            infos = {"final_obs": self.seen(), "_final_obs": terminated, "final_info": {}}
+            self.at[terminated] = 0
+        return self.seen(), reward, terminated, np.zeros(self.num_envs, bool), infos
+
+    def snapshot(self):
+        return {"at": self.at.copy()}
+
+    def restore(self, arrays):
+        self.at = arrays["at"].copy()

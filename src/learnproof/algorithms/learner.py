@@ -26,7 +26,7 @@ class Rollout:
     """What was lived through, [T, N] = steps x environments."""
 
     observation: Array
-    """[T, N, D] float32, flattened; normalised, unless it was collected for a memory, which normalises what it gives."""
+    """[T, N, D] flattened, float32 or bytes (policies/spaces.py); normalised, unless it was collected for a memory, which normalises what it gives."""
     action: Array
     """[T, N, A] float32, raw (policies/spaces.py)."""
     log_prob: Array
@@ -43,6 +43,8 @@ class Rollout:
     """[K] indices t * N + n of the steps whose episode was cut by a time limit."""
     final_observation: Array
     """[K, D]: what would have been seen next there."""
+    memory: Array | None = None
+    """[N, H]: what a recurrent policy remembered before the first step; None = nothing, or it has no memory."""
     importance: Array | None = None
     """[T, N]: where another policy acted, min(1, pi / mu) of each action (returns.py); else None. `log_prob` is then what the
     learning policy gives the action before its update."""
@@ -104,6 +106,8 @@ class UpdateReport:
     weight_change: float
     weight_step: float
     modules: dict[str, ModuleReport]
+    curiosity: float | None = None
+    """Mean bonus for new states, where one is paid."""
     inspected: list[InspectedStep] = field(default_factory=list)
     rollout: dict[str, Array] | None = None
     """The rollout's own arrays by role, where the update was inspected."""

@@ -125,7 +125,8 @@ class OffPolicyLearner(ABC):
         self.settings = settings
         self.budget = budget
         """Environment steps of the whole run, which schedules of exploration are stretched over."""
-        self.replay = Replay(settings.replay_size, actor.observations.size, actor.actions.size, settings.gamma, n_step)
+        rows, actions = actor.observations, actor.actions
+        self.replay = Replay(settings.replay_size, rows.size, actions.size, settings.gamma, n_step, rows.dtype)
         self.drawing = generator(seed, "replay")
         self.optimizer_steps = 0
         self.seen = 0

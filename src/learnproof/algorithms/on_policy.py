@@ -2,15 +2,16 @@
 
 Comes in: a Rollout [T, N]. Goes out: an UpdateReport. On the way: values of all states -> advantages and targets
 (returns.py) -> `epochs` passes over shuffled minibatches, each one gradient step of the algorithm's own objective. An
-algorithm gives its objective's derivative with respect to what the network said, and the figures that people read.
+algorithm gives its objective's derivative with respect to what the network said, and the figures that people read. Where the
+network has a memory, minibatches are made of whole sequences (sequences.py); all else is as without.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,45 +22,16 @@ from ..config import OnPolicySettings, OptimizerSettings
 from ..policies.actor import NetworkActor
 from ..policies.networks import ActorCritic
 from ..seeding import generator, generator_state, restore_generator
+from .curiosity import Curiosity
+from .experience import Experience, normalised
 from .learner import Array, Inspect, InspectedStep, Rollout, UpdateReport
 from .returns import explained_variance, gae, value_targets
+from .sequences import SequenceTable, remember
 from .stepping import Stepper
 from .surrogate import Asked, Figures, Said
 
-ADVANTAGE_EPSILON = 1e-8
-
-
-@dataclass
-class Experience:
-    """A rollout made ready for gradient steps: one row per valid transition, [B, ...]."""
-
-    row: Tensor
-    observation: Tensor
-    action: Tensor
-    old_log_prob: Tensor
-    value: Tensor
-    advantage: Tensor
-    target: Tensor
-    weight: Tensor | None = None
-    """How much each row's action counts: its importance, where another policy acted."""
-
-    def take(self, index: Tensor) -> Experience:
-        return self._of_each(lambda column: column.index_select(0, index))
-
-    def stretch(self, start: int, stop: int) -> Experience:
-        return self._of_each(lambda column: column[start:stop])
-
-    def _of_each(self, part: Callable[[Tensor], Tensor]) -> Experience:
-        columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        changed: dict[str, Any] = {name: None if c is None else part(c) for name, c in columns.items()}
-        return Experience(**changed)
-
-    @property
-    def asked(self) -> Asked:
-        return Asked(self.old_log_prob, self.advantage, self.value, self.target, self.weight)
-
-    def __len__(self) -> int:
-        return len(self.row)
+ENCODED_AT_ONCE = 1024
+"""Rows that an encoder reads in one go where no gradient is needed: what it makes of a whole rollout of images would be gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +55,8 @@ class OnPolicyLearner(ABC):
     """The network of its actor under one optimizer."""
 
     settings: OnPolicySettings
+    curiosity: Curiosity | None = None
+    """Pays for new states beside the rewards."""
 
     def __init__(
         self, actor: NetworkActor, settings: OnPolicySettings, optimizer: OptimizerSettings, seed: int
@@ -117,13 +91,22 @@ class OnPolicyLearner(ABC):
     def update(self, rollout: Rollout, learning_rate: float, inspect: Inspect) -> UpdateReport:
         self.flat.check_aliasing()
         self.learning_rate = learning_rate
-        value, last_value, final_value = self._values(rollout)
+        bonus = None
+        if self.curiosity is not None:
+            rollout, bonus = self.curiosity.paid(rollout)
+        table = None
+        if self.network.memory is None:
+            value, last_value, final_value = self._values(rollout)
+        else:
+            told = remember(self.network, rollout, self._tensor)
+            value, last_value, final_value = told.value, told.last_value, told.final_value
+            table = SequenceTable(rollout, told, self.settings.sequence_length, self._tensor)
         advantage = self.advantages(rollout, value, last_value, final_value)
         target = value_targets(advantage, value, rollout.importance).astype(np.float32)
         experience = self._experience(rollout, value, advantage, target)
         before = self.stepper.weights()
 
-        epochs, inspected = self._epochs(experience, inspect)
+        epochs, inspected = self._epochs(experience, inspect, table)
 
         valid = rollout.valid
         modules = self.stepper.report(before, learning_rate)
@@ -141,10 +124,11 @@ class OnPolicyLearner(ABC):
             weight_step=sum(module.weight_step for module in modules.values()),
             modules=modules,
             inspected=inspected,
-            rollout=_rollout_roles(rollout, value, last_value, final_value, advantage, target)
+            curiosity=None if bonus is None else float(bonus[valid].mean()),
+            rollout=_rollout_roles(rollout, value, last_value, final_value, advantage, target, bonus)
             if inspect.gradient_steps
             else None,
-            iteration=self._look_again(rollout, value, inspect.rows),
+            iteration=self._look_again(rollout, value, inspect.rows, table),
         )
 
     def advantages(self, rollout: Rollout, value: Array, last_value: Array, final_value: Array) -> Array:
@@ -162,7 +146,7 @@ class OnPolicyLearner(ABC):
 
     def gradient_step(self, batch: Experience) -> Step:
         """One descent step. Gradients that are not finite are refused before they reach the weights."""
-        outputs = self.network.keeping(batch.observation)
+        outputs = self.network.keeping(batch.read)
         log_prob, entropy = self.network.head.log_prob_and_entropy(outputs.params, batch.action)
         said = Said(log_prob.detach(), entropy.detach(), outputs.value)
         wanted = self.derivative(said, batch)
@@ -183,7 +167,9 @@ class OnPolicyLearner(ABC):
             rows = np.concatenate(
                 [rollout.observation.reshape(-1, size), rollout.last_observation, rollout.final_observation]
             )
-            values = self.network.values(self._tensor(rows)).cpu().numpy()
+            at_once = len(rows) if self.network.encoder is None else ENCODED_AT_ONCE
+            parts = [self.network.values(self._tensor(rows[i : i + at_once])) for i in range(0, len(rows), at_once)]
+            values = torch.cat(parts).cpu().numpy()
         final = np.zeros(steps * envs, np.float32)
         final[rollout.final_rows] = values[(steps + 1) * envs :]
         return (
@@ -208,19 +194,20 @@ class OnPolicyLearner(ABC):
             else self._tensor(rollout.importance.ravel()[rows].astype(np.float32)),
         )
 
-    def _epochs(self, experience: Experience, inspect: Inspect) -> tuple[list[Epoch], list[InspectedStep]]:
+    def _epochs(
+        self, experience: Experience, inspect: Inspect, table: SequenceTable | None
+    ) -> tuple[list[Epoch], list[InspectedStep]]:
         s = self.settings
-        per_epoch = math.ceil(len(experience) / s.minibatch_size)
+        per_epoch = (
+            math.ceil(len(experience) / s.minibatch_size) if table is None else table.minibatches(s.minibatch_size)
+        )
         wanted = _spread(inspect.gradient_steps, s.epochs * per_epoch)
         epochs: list[Epoch] = []
         inspected: list[InspectedStep] = []
         for epoch in range(s.epochs):
-            shuffled = experience.take(torch.from_numpy(self.shuffler.permutation(len(experience))))
-            if s.normalize_advantage:
-                shuffled.advantage = _normalised(shuffled.advantage, s.minibatch_size)
+            shuffled, batches = self._shuffled(experience, table)
             steps: list[Step] = []
-            for minibatch in range(per_epoch):
-                batch = shuffled.stretch(minibatch * s.minibatch_size, (minibatch + 1) * s.minibatch_size)
+            for minibatch, batch in enumerate(batches):
                 if epoch * per_epoch + minibatch in wanted:
                     step, seen = self._inspected_step(batch, epoch, minibatch)
                     inspected.append(seen)
@@ -235,12 +222,31 @@ class OnPolicyLearner(ABC):
                 break
         return epochs, inspected
 
+    def _shuffled(self, experience: Experience, table: SequenceTable | None) -> tuple[Experience, Iterator[Experience]]:
+        """All rows in a new order, and the same cut into minibatches; advantages normalised in each, where that is set."""
+        size, normalise = self.settings.minibatch_size, self.settings.normalize_advantage
+        if table is None:
+            shuffled = experience.take(torch.from_numpy(self.shuffler.permutation(len(experience))))
+            if normalise:
+                shuffled.advantage = normalised(shuffled.advantage, size)
+            return shuffled, (shuffled.stretch(i, i + size) for i in range(0, len(shuffled), size))
+        parts = table.shuffled(self.shuffler, size)
+        index = [part.index for part in parts]
+        shuffled = experience.take(self._tensor(np.concatenate(index)))
+        ends = np.cumsum([len(own) for own in index]).tolist()
+        starts = [0, *ends[:-1]]
+        if normalise:
+            cut = (shuffled.advantage[a:b] for a, b in zip(starts, ends, strict=True))
+            shuffled.advantage = torch.cat([normalised(own, len(own)) for own in cut])
+        whole = zip(parts, starts, ends, strict=True)
+        return shuffled, (replace(shuffled.stretch(a, b), sequences=part.sequences()) for part, a, b in whole)
+
     def _inspected_step(self, batch: Experience, epoch: int, minibatch: int) -> tuple[Step, InspectedStep]:
         before = self.stepper.weights()
         number = self.optimizer_steps
         step = self.gradient_step(batch)
         with torch.no_grad():
-            log_prob_after, _, value_after = self.network(batch.observation, batch.action)
+            log_prob_after, _, value_after = self.network(batch.read, batch.action)
         arrays = {
             "row": batch.row,
             "observation": batch.observation,
@@ -265,14 +271,16 @@ class OnPolicyLearner(ABC):
             parameters=self.stepper.parameter_figures(before),
         )
 
-    def _look_again(self, rollout: Rollout, value: Array, count: int) -> dict[str, Array] | None:
+    def _look_again(
+        self, rollout: Rollout, value: Array, count: int, table: SequenceTable | None
+    ) -> dict[str, Array] | None:
         if not count:
             return None
         rows = spread_rows(rollout.valid, count)
         size, width = rollout.observation.shape[2], rollout.action.shape[2]
         with torch.inference_mode():
             log_prob, _, value_after = self.network(
-                self._tensor(rollout.observation.reshape(-1, size)[rows]),
+                self._tensor(rollout.observation.reshape(-1, size)[rows]) if table is None else table.of_rows(rows),
                 self._tensor(rollout.action.reshape(-1, width)[rows]),
             )
         return {
@@ -295,15 +303,19 @@ class OnPolicyLearner(ABC):
         return self.stepper.sizes()
 
     def state(self) -> dict[str, Any]:
-        return {"optimizer_steps": self.optimizer_steps, "shuffler": generator_state(self.shuffler)}
+        curious = {} if self.curiosity is None else {"curiosity": self.curiosity.state()}
+        return {"optimizer_steps": self.optimizer_steps, "shuffler": generator_state(self.shuffler), **curious}
 
     def tensors(self) -> dict[str, dict[str, Array]]:
-        return {"weights": self.stepper.weight_tensors(), "optimizer": self.stepper.optimizer_tensors()}
+        curious = {} if self.curiosity is None else {"curiosity": self.curiosity.tensors()}
+        return {"weights": self.stepper.weight_tensors(), "optimizer": self.stepper.optimizer_tensors(), **curious}
 
     def load(self, state: dict[str, Any], tensors: dict[str, dict[str, Array]]) -> None:
         self.optimizer_steps = self.stepper.steps = int(state["optimizer_steps"])
         restore_generator(self.shuffler, state["shuffler"])
         self.stepper.load(tensors["weights"], tensors["optimizer"])
+        if self.curiosity is not None:
+            self.curiosity.load(state["curiosity"], tensors["curiosity"])
 
     def episodes_begin_anew(self) -> None:
         """A rollout never reaches over a checkpoint: nothing is to be done."""
@@ -322,22 +334,18 @@ def spread_rows(valid: Array, count: int) -> Array:
     return chosen
 
 
-def _normalised(advantage: Tensor, size: int) -> Tensor:
-    """Mean 0 and deviation 1 in each minibatch of `size` rows; the last one may be smaller."""
-    whole = len(advantage) - len(advantage) % size
-    parts = [advantage[:whole].view(-1, size), advantage[whole:].view(1, -1)]
-    for position, part in enumerate(parts):
-        if len(part) and part.shape[1] > 1:  # the deviation of one sample is not a number
-            spread = part.std(1, keepdim=True) + ADVANTAGE_EPSILON
-            parts[position] = (part - part.mean(1, keepdim=True)) / spread
-    return torch.cat([part.flatten() for part in parts])
-
-
 def _rollout_roles(
-    rollout: Rollout, value: Array, last_value: Array, final_value: Array, advantage: Array, target: Array
+    rollout: Rollout,
+    value: Array,
+    last_value: Array,
+    final_value: Array,
+    advantage: Array,
+    target: Array,
+    bonus: Array | None,
 ) -> dict[str, Array]:
     behaviour = rollout.behaviour_log_prob
     others = {} if behaviour is None else {"behaviour_log_prob": behaviour}
+    others |= {} if bonus is None else {"bonus": bonus}
     return others | {
         "reward": rollout.reward,
         "reward_scale": np.array(rollout.reward_scale),

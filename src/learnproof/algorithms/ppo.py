@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from ..config import OptimizerSettings, PPOSettings
 from ..policies.actor import NetworkActor
-from .on_policy import Experience, OnPolicyLearner
+from .experience import Experience
+from .on_policy import OnPolicyLearner
 from .surrogate import Asked, Figures, Said, derivative, figures
 
 

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from ..config import OptimizerSettings, REINFORCESettings
 from ..policies.actor import NetworkActor
+from .experience import Experience
 from .learner import Array, Inspect, Rollout, UpdateReport
-from .on_policy import Experience, OnPolicyLearner
+from .on_policy import OnPolicyLearner
 from .surrogate import Asked, Figures, Said
 
 

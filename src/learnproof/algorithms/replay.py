@@ -23,6 +23,7 @@ from .learner import Array, Rollout
 from .sum_tree import SumTree
 
 PRIORITY_FLOOR = 1e-6
+FLOATS = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,21 @@ class Transitions:
 
 
 class Replay:
-    def __init__(self, size: int, observation_size: int, action_size: int, gamma: float, n_step: int = 1) -> None:
+    def __init__(
+        self,
+        size: int,
+        observation_size: int,
+        action_size: int,
+        gamma: float,
+        n_step: int = 1,
+        dtype: np.dtype[Any] = FLOATS,
+    ) -> None:
+        """`dtype` is that of observations: bytes are kept as bytes."""
         self.size = size
         self.gamma = gamma
         self.n_step = n_step
-        self.observation = np.zeros((size, observation_size), np.float32)
-        self.next_observation = np.zeros((size, observation_size), np.float32)
+        self.observation = np.zeros((size, observation_size), dtype)
+        self.next_observation = np.zeros((size, observation_size), dtype)
         self.action = np.zeros((size, action_size), np.float32)
         self.reward = np.zeros(size, np.float32)
         self.terminated = np.zeros(size, bool)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..config import OptimizerSettings, PolicySettings, SACSettings
 from ..policies.actor import NetworkActor
+from ..policies.encoders import make_encoder
 from ..policies.networks import MLP, Layer
 from ..policies.soft import (
     LOG_STD_HIGHEST,
@@ -53,6 +54,8 @@ class Drawn:
     unit: Tensor
     """In -1..1."""
     log_prob: Tensor
+    graph: Tensor | None = None
+    """Where autograd takes over, in front of the policy; None where it reads rows as they are."""
 
 
 class SAC(OffPolicyLearner):
@@ -73,7 +76,8 @@ class SAC(OffPolicyLearner):
         self.head = actor.network.head
         noise = torch.Generator().manual_seed(derive_seed(seed, "first weights of critics"))
         device = next(self.network.parameters()).device
-        self.critics = TwinCritic(actor.observations.size, self.head, policy, noise).to(device)
+        encoder = make_encoder(actor.observations, policy.encoder, policy.activation, noise)
+        self.critics = TwinCritic(actor.observations.size, self.head, policy, noise, encoder).to(device)
         slower = copy.deepcopy(self.critics)
         self.actor_stepper = Stepper(self.network, settings, optimizer)
         self.critic_stepper = Stepper(self.critics, settings, optimizer)
@@ -130,29 +134,34 @@ class SAC(OffPolicyLearner):
         with torch.inference_mode():
             if self.critics.discrete:
                 log_prob = torch.log_softmax(self.network.policy_params(batch.next_observation), dim=1)
-                worth = torch.min(*self.slower(batch.next_observation))
+                worth = torch.min(*self.slower.of(batch.next_observation))
                 expected: Tensor = (log_prob.exp() * (worth - alpha * log_prob)).sum(1)
                 return expected
             drawn = self.draw_actions(batch.next_observation)
-            worth = torch.min(*self.slower(torch.cat([batch.next_observation, drawn.unit], 1))).squeeze(1)
+            worth = torch.min(*self.slower.of(batch.next_observation, drawn.unit)).squeeze(1)
             value: Tensor = worth - alpha * drawn.log_prob
             return value
 
     def critic_step(self, batch: TensorBatch, target: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
         """Both critics towards the target; what they said, the loss, and the gradient's norm."""
         with torch.no_grad():
-            rows, action = self._critic_rows(batch)
-            said, losses = [], []
+            read, graph = self.critics.read_keeping(batch.observation)
+            rows, action = self._critic_rows(batch, read)
+            said, losses, pulls = [], [], []
             for critic in (self.critics.first, self.critics.second):
                 values, kept = critic.keeping(rows)
                 value = values.gather(1, action).squeeze(1) if action is not None else values.squeeze(1)
                 error = value - target
                 wanted = (error * batch.weight / len(error)).unsqueeze(1)
-                critic.backward(
-                    kept, wanted if action is None else torch.zeros_like(values).scatter_(1, action, wanted)
-                )
+                wanted = wanted if action is None else torch.zeros_like(values).scatter_(1, action, wanted)
+                pulls.append(critic.backward(kept, wanted, to_input=graph is not None))
                 said.append(value)
                 losses.append(0.5 * (error.square() * batch.weight).mean())
+        if graph is not None:
+            first, second = pulls
+            assert first is not None
+            assert second is not None
+            self.critics.write_reading(graph, (first + second)[:, : graph.shape[1]])
         norm = self.critic_stepper.step(self.learning_rate)
         return said[0], said[1], losses[0] + losses[1], norm
 
@@ -163,7 +172,7 @@ class SAC(OffPolicyLearner):
                 return self._discrete_actor_step(batch, alpha)
             assert isinstance(self.head, SquashedGaussianHead)
             drawn = self.draw_actions(batch.observation, keep=True)
-            rows = torch.cat([batch.observation, drawn.unit], 1)
+            rows = torch.cat([self.critics.read(batch.observation), drawn.unit], 1)
             first, first_kept = self.critics.first.keeping(rows)
             second, second_kept = self.critics.second.keeping(rows)
             worth = torch.min(first, second).squeeze(1)
@@ -172,7 +181,7 @@ class SAC(OffPolicyLearner):
             to_unit = self._to_action(self.critics.first, first_kept, lower)
             to_unit += self._to_action(self.critics.second, second_kept, -1 / count - lower)
             mean_and_deviation = squashed_derivative(drawn, to_unit, self.log_prob_weight(alpha) / count, self.head)
-            self.network.policy.backward(drawn.kept, mean_and_deviation)
+            self._write_policy(drawn.kept, mean_and_deviation, drawn.graph)
             self.actor_stepper.step(self.learning_rate)
             return drawn.log_prob, (alpha * drawn.log_prob - worth).mean()
 
@@ -181,15 +190,22 @@ class SAC(OffPolicyLearner):
         return alpha
 
     def _discrete_actor_step(self, batch: TensorBatch, alpha: float) -> tuple[Tensor, Tensor]:
-        params, kept = self.network.policy.keeping(batch.observation)
+        read, graph = self.network.read_keeping(batch.observation)
+        params, kept = self.network.policy.keeping(read)
         log_prob = torch.log_softmax(params, dim=1)
         chance = log_prob.exp()
-        worth = torch.min(*self.critics(batch.observation))
+        worth = torch.min(*self.critics.of(batch.observation))
         cost = self.log_prob_weight(alpha) * log_prob - worth
         expected = (chance * cost).sum(1, keepdim=True)
-        self.network.policy.backward(kept, chance * (cost - expected) / len(cost))
+        self._write_policy(kept, chance * (cost - expected) / len(cost), graph)
         self.actor_stepper.step(self.learning_rate)
         return (chance * log_prob).sum(1), (chance * (alpha * log_prob - worth)).sum(1).mean()
+
+    def _write_policy(self, kept: list[Layer], gradient: Tensor, graph: Tensor | None) -> None:
+        to_read = self.network.policy.backward(kept, gradient, to_input=graph is not None)
+        if graph is not None:
+            assert to_read is not None
+            self.network.write_reading(graph, to_read)
 
     def temperature_step(self, log_prob: Tensor) -> None:
         """d loss / d log alpha = -(log pi + target entropy), a mean over rows."""
@@ -206,21 +222,25 @@ class SAC(OffPolicyLearner):
 
     def draw_actions(self, observation: Tensor, *, keep: bool = False, noise: Tensor | None = None) -> Drawn:
         assert isinstance(self.head, SquashedGaussianHead)
-        params, kept = (
-            self.network.policy.keeping(observation) if keep else (self.network.policy_params(observation), [])
-        )
+        kept: list[Layer] = []
+        graph = None
+        if keep:
+            read, graph = self.network.read_keeping(observation)
+            params, kept = self.network.policy.keeping(read)
+        else:
+            params = self.network.policy_params(observation)
         mean, log_std = self.head.split(params)
         if noise is None:
             drawn = self.reparameterisation.standard_normal(tuple(mean.shape), dtype=np.float32)
             noise = torch.from_numpy(drawn).to(mean.device)
         u = mean + log_std.exp() * noise
-        return Drawn(params, kept, noise, u, torch.tanh(u), squashed_log_prob(u, noise, log_std))
+        return Drawn(params, kept, noise, u, torch.tanh(u), squashed_log_prob(u, noise, log_std), graph)
 
-    def _critic_rows(self, batch: TensorBatch) -> tuple[Tensor, Tensor | None]:
+    def _critic_rows(self, batch: TensorBatch, read: Tensor) -> tuple[Tensor, Tensor | None]:
         if self.critics.discrete:
-            return batch.observation, batch.action.long()
+            return read, batch.action.long()
         assert isinstance(self.head, SquashedGaussianHead)
-        return torch.cat([batch.observation, self.head.to_unit(batch.action)], 1), None
+        return torch.cat([read, self.head.to_unit(batch.action)], 1), None
 
     def _to_action(self, critic: MLP, kept: list[Layer], gradient: Tensor) -> Tensor:
         through = critic.backward(kept, gradient, write=False, to_input=True)
@@ -235,7 +255,7 @@ class SAC(OffPolicyLearner):
         target = self.targets(batch, alpha)
         value, second, critic_loss, norm = self.critic_step(batch, target)
         with torch.no_grad():
-            rows, action = self._critic_rows(batch)
+            rows, action = self._critic_rows(batch, self.critics.read(batch.observation))
             after = self.critics.first(rows)
             after = after.squeeze(1) if action is None else after.gather(1, action).squeeze(1)
         wanted = self._objective_gradients(batch)
@@ -262,10 +282,10 @@ class SAC(OffPolicyLearner):
         with torch.no_grad():
             if self.critics.discrete:
                 log_prob = torch.log_softmax(self.network.policy_params(batch.next_observation), dim=1)
-                first, second = self.slower(batch.next_observation)
+                first, second = self.slower.of(batch.next_observation)
             else:
                 drawn = self.draw_actions(batch.next_observation)
-                first, second = self.slower(torch.cat([batch.next_observation, drawn.unit], 1))
+                first, second = self.slower.of(batch.next_observation, drawn.unit)
                 log_prob = drawn.log_prob.unsqueeze(1)
         restore_generator(self.reparameterisation, state)
         return {"next_value": first, "next_value_second": second, "next_log_prob": log_prob}
@@ -276,11 +296,11 @@ class SAC(OffPolicyLearner):
         if self.critics.discrete:
             log_prob = torch.log_softmax(self.network.policy_params(batch.observation), dim=1)
             chance = log_prob.exp()
-            worth = (chance * torch.min(*self.critics(batch.observation)).detach()).sum(1).mean()
+            worth = (chance * torch.min(*self.critics.of(batch.observation)).detach()).sum(1).mean()
             entropy = -(chance * log_prob).sum(1).mean()
         else:
             drawn = self.draw_actions(batch.observation)
-            worth = torch.min(*self.critics(torch.cat([batch.observation, drawn.unit], 1))).mean()
+            worth = torch.min(*self.critics.of(batch.observation, drawn.unit)).mean()
             entropy = -drawn.log_prob.mean()
         restore_generator(self.reparameterisation, state)
         parameters = list(self.network.parameters())

@@ -31,6 +31,8 @@ class OnPolicySettings(LearningSettings):
     """Transitions in one gradient step."""
     epochs: int = Field(10, ge=1)
     """Passes over each rollout."""
+    sequence_length: int = Field(32, ge=1)
+    """Steps through which a recurrent policy's memory is trained (policy.recurrent); a minibatch is made of whole such sequences."""
     gae_lambda: float = Field(0.95, ge=0, le=1)
     """Trace decay of generalised advantage estimation; 1 = plain returns less the baseline."""
     normalize_advantage: bool = True

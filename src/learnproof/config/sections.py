@@ -50,6 +50,13 @@ class PolicySettings(Section):
     """Layer normalisation before each nonlinearity."""
     box_head: Literal["auto", "gaussian", "beta", "bernoulli"] = "auto"
     """Distribution over a Box of actions. auto = what the environment says fits it, else gaussian."""
+    encoder: Literal["auto", "cnn", "none"] = "auto"
+    """What reads observations before the layers do. auto = convolutions for every image (a 3-d Box) in them, nothing for the rest;
+    none = images flat too. Policy and value share it."""
+    recurrent: bool = False
+    """Remember what was seen before (a GRU behind the encoder, which policy and value share); ppo and reinforce."""
+    memory_size: int = Field(128, ge=1, le=65_536)
+    """Numbers that a recurrent policy remembers."""
     log_std_init: float = Field(0.0, ge=-5, le=2)
     """Starting log standard deviation of the gaussian head."""
 
@@ -81,6 +88,19 @@ class OptimizerSettings(Section):
     """Gradients are amplified by this much of their slow part (Grokfast); 0 = off, its authors use 2."""
     grokfast_alpha: float = Field(0.98, gt=0, lt=1)
     """How slow the slow part is."""
+
+
+class CuriositySettings(Section):
+    """A bonus for states that are new (random network distillation; PPO and REINFORCE)."""
+
+    coefficient: float = Field(0.0, ge=0)
+    """Weight of the bonus beside the reward; 0 = none. Its discounted sums have a deviation of about 1 per unit."""
+    learning_rate: float = Field(1e-4, gt=0, le=10)
+    """Step size of the network that learns which states are known; larger = novelty wears off sooner."""
+    features: int = Field(32, ge=1, le=4_096)
+    """Numbers that are predicted of each state."""
+    minibatch_size: int = Field(256, ge=1)
+    """States in one gradient step of it; each rollout is passed over once."""
 
 
 class EvaluationSettings(Section):

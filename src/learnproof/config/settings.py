@@ -25,6 +25,7 @@ from ..errors import SettingsError, did_you_mean
 from .algorithms import DQNSettings, LearningSettings, PPOSettings, REINFORCESettings, SACSettings
 from .sections import (
     CheckpointSettings,
+    CuriositySettings,
     EnvSettings,
     EvaluationSettings,
     EvidenceSettings,
@@ -65,6 +66,7 @@ class Settings(Section):
     dqn: DQNSettings = DQNSettings()
     sac: SACSettings = SACSettings()
     reinforce: REINFORCESettings = REINFORCESettings()
+    curiosity: CuriositySettings = CuriositySettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     stopping: StoppingSettings = StoppingSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()

@@ -163,6 +163,8 @@ class Update(Event):
     weight_change: float
     weight_step: float
     modules: dict[str, ModuleChange]
+    curiosity: float | None = None
+    """Mean bonus for new states, in the units of what is learnt from; None where none is paid."""
 
 
 @dataclass(frozen=True, kw_only=True)

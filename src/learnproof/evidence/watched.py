@@ -266,6 +266,10 @@ class EnvironmentTotals(Event):
     episodes: int
     hidden_limits: int = 0
     """Episodes that a time limit cut and that a wrapper calls ended."""
+    ends_inside: int = 0
+    """Episodes whose last step the innermost environment called an end of the task, where wrappers stand around it."""
+    hidden_ends: int = 0
+    """Those of them that a wrapper calls cut."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from ..policies.heads import BernoulliHead, CategoricalHead
 from ..policies.spaces import Leaf
 from ..seeding import episode_seeds, generator
 from ..training.rollout import autoreset_mode
-from .graph import Part, PolicyGraph, behind_the_action
+from .graph import MEMORY, Part, PolicyGraph, answers, behind_the_action
 
 Array = np.ndarray[Any, Any]
 Answer = Callable[[Mapping[str, Array]], list[Array]]
@@ -70,17 +70,28 @@ def random_inputs(graph: PolicyGraph, met: Mapping[str, Array], seed: int, count
     noise = generator(seed, "export", "random observations")
     return {
         name: _random(leaf, met[name], noise, count)
-        for name, leaf in zip(graph.input_names, graph.observations, strict=True)
+        for name, leaf in zip(graph.observation_names, graph.observations, strict=True)
     }
+
+
+def with_memory(graph: PolicyGraph, inputs: dict[str, Array], seed: int) -> dict[str, Array]:
+    """The same, and of a recurrent policy any memory: each of its numbers is between -1 and 1."""
+    if not graph.memory_size:
+        return inputs
+    count = len(next(iter(inputs.values())))
+    noise = generator(seed, "export", "memories", *inputs)
+    return {**inputs, MEMORY: noise.uniform(-1, 1, (count, graph.memory_size)).astype(np.float32)}
 
 
 def by_the_policy(actor: NetworkActor, graph: PolicyGraph, inputs: Mapping[str, Array]) -> list[Array]:
     """The same outputs from the actor itself, by the path that training and evaluation take, not from the graph."""
-    observation = actor.observations.nest([inputs[name] for name in graph.input_names])
-    acted = actor.act(observation, np.random.default_rng(0), "deterministic")
+    observation = actor.observations.nest([inputs[name] for name in graph.observation_names])
+    memory = inputs.get(MEMORY)
+    acted = actor.act(observation, np.random.default_rng(0), "deterministic", memory)
     rows = torch.from_numpy(actor.read(observation))
     with torch.no_grad():
-        behind = behind_the_action(actor.network, graph.parts, rows, actor.network.policy_params(rows))
+        params, remembered = answers(actor.network, rows, None if memory is None else torch.from_numpy(memory))
+    behind = [*behind_the_action(graph.parts, params), *remembered]
     return [*actor.actions.parts(acted.action), *(tensor.detach().numpy() for _, tensor in behind)]
 
 

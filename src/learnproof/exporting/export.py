@@ -18,7 +18,7 @@ from ..errors import UsageError
 from ..runs.about import package_version
 from ..runs.atomic import write_file
 from ..training.loading import KeptPolicy, open_policy
-from .checking import Agreement, compare, met_observations, random_inputs
+from .checking import Agreement, compare, met_observations, random_inputs, with_memory
 from .graph import PolicyGraph
 from .writing import require_onnx, to_onnx
 
@@ -75,8 +75,10 @@ def export_policy(
     batches = met_observations(env, kept.actor, kept.settings.seed, observations)
     env.close()
     parts = zip(*(kept.actor.observations.parts(kept.actor.seen(batch)) for batch in batches), strict=True)
-    met = {key: np.concatenate(own) for key, own in zip(graph.input_names, parts, strict=True)}
-    made_up = random_inputs(graph, met, kept.settings.seed, observations)
+    seed = kept.settings.seed
+    seen = {key: np.concatenate(own) for key, own in zip(graph.observation_names, parts, strict=True)}
+    made_up = with_memory(graph, random_inputs(graph, seen, seed, observations), seed)
+    met = with_memory(graph, seen, seed)
     single = {key: value[:1] for key, value in met.items()}
     name = kept.settings.env.id
     compare(kept.actor, graph, answer, single, f"a single observation of {name}")
@@ -126,6 +128,7 @@ def _notes(kept: KeptPolicy, graph: PolicyGraph) -> dict[str, str]:
         "evaluation_score": "" if kept.score is None else repr(kept.score),
         "policy_sha256": kept.digest,
         "verdict": kept.verdict or "not judged",
+        "memory_size": str(graph.memory_size),
         "observations_normalised": str(graph.normalizes).lower(),
         "rewards_normalised": str(settings.env.normalize_rewards).lower(),
         "observation_space": str(kept.actor.observations.space),

@@ -7,6 +7,9 @@ as in training), the network, the deterministic action, its bounds and types.
     outputs   action, or action.<key>                                               [batch, ...] in the space's dtype
               action.logits, action.mean, action.log_std, ...                       what the action was chosen by
               value                                                                 [batch], where the network has one
+
+A recurrent policy has one more of each: `memory` [batch, numbers], zeros where an episode begins, and `next_memory`, which is the
+`memory` of the next step.
 """
 
 from __future__ import annotations
@@ -26,11 +29,12 @@ from ..errors import UnsupportedSpace
 from ..policies.actor import NetworkActor
 from ..policies.greedy import EpsilonGreedyHead, QNetwork
 from ..policies.heads import BernoulliHead, BetaHead, CategoricalHead, GaussianHead, Head, ProductHead
-from ..policies.networks import ActorCritic
+from ..policies.networks import ActorCritic, PolicyNetwork
 from ..policies.normalization import CLIP, EPSILON
 from ..policies.soft import SquashedGaussianHead
 from ..policies.spaces import Leaf
 
+MEMORY, NEXT_MEMORY = "memory", "next_memory"
 DTYPES: dict[np.dtype[Any], torch.dtype] = {
     np.dtype(name): getattr(torch, name)
     for name in ("float16", "float32", "float64", "uint8", "int8", "int16", "int32", "int64", "bool")
@@ -57,7 +61,9 @@ class PolicyGraph(nn.Module):
         self.network = actor.network
         self.observations = actor.observations.leaves
         self.actions = actor.actions.leaves
-        self.input_names = _names("observation", self.observations)
+        self.observation_names = _names("observation", self.observations)
+        self.memory_size = actor.memory_size
+        self.input_names = [*self.observation_names, *([MEMORY] if self.memory_size else [])]
         self.action_names = _names("action", self.actions)
         self.parts = _parts(actor, self.action_names)
         for leaf in (*self.observations, *self.actions):
@@ -67,24 +73,30 @@ class PolicyGraph(nn.Module):
             self.register_buffer("mean", torch.from_numpy(moments.mean))
             self.register_buffer("deviation", torch.from_numpy(np.sqrt(moments.variance + EPSILON)))
         self.normalizes = actor.normalizer is not None
+        self.of_bytes = actor.observations.of_bytes
         self.output_names: list[str] = []
         with torch.no_grad():
             self(*self.examples(2))
 
-    def forward(self, *observation: Tensor) -> tuple[Tensor, ...]:
-        pieces = [_encode(leaf.space, given) for leaf, given in zip(self.observations, observation, strict=True)]
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        observation = inputs[: len(self.observations)]
+        pieces = [self._row_of(leaf, given) for leaf, given in zip(self.observations, observation, strict=True)]
         rows = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
         if self.normalizes:
             rows = ((rows.double() - self.mean) / self.deviation).clamp(-CLIP, CLIP).float()
-        params = self.network.policy_params(rows)
+        params, remembered = answers(self.network, rows, inputs[-1] if self.memory_size else None)
         raw = self.network.head.mode(params)
         named = [
             (name, _decode(leaf.space, raw[:, leaf.start : leaf.stop]))
             for name, leaf in zip(self.action_names, self.actions, strict=True)
         ]
-        named += behind_the_action(self.network, self.parts, rows, params)
+        named += behind_the_action(self.parts, params)
+        named += remembered
         self.output_names = [name for name, _ in named]
         return tuple(tensor for _, tensor in named)
+
+    def _row_of(self, leaf: Leaf, given: Tensor) -> Tensor:
+        return given.reshape(given.shape[0], -1) if self.of_bytes else _encode(leaf.space, given)
 
     def examples(self, count: int) -> list[Tensor]:
         """Inputs of the right shapes and types."""
@@ -93,18 +105,26 @@ class PolicyGraph(nn.Module):
             start = np.asarray(getattr(leaf.space, "start", 0))
             own = np.zeros((count, *(leaf.space.shape or ())), leaf.space.dtype) + start.astype(leaf.space.dtype)
             made.append(torch.from_numpy(own))
+        if self.memory_size:
+            made.append(torch.zeros(count, self.memory_size))
         return made
 
 
-def behind_the_action(
-    network: nn.Module, parts: Sequence[Part], rows: Tensor, params: Tensor
-) -> list[tuple[str, Tensor]]:
-    """What the action was chosen by, and the value of the state where the network knows one."""
+def answers(network: PolicyNetwork, rows: Tensor, memory: Tensor | None) -> tuple[Tensor, list[tuple[str, Tensor]]]:
+    """What the action is chosen by; and, where the network has them, the value of the state and what is remembered."""
+    if memory is not None:
+        assert isinstance(network, ActorCritic)
+        fed, memory = network.look(rows, memory)
+        return network.policy_of(fed), [("value", network.values_of(fed)), (NEXT_MEMORY, memory)]
+    params = network.policy_params(rows)
+    return params, [("value", network.values(rows))] if isinstance(network, (ActorCritic, QNetwork)) else []
+
+
+def behind_the_action(parts: Sequence[Part], params: Tensor) -> list[tuple[str, Tensor]]:
+    """What the action was chosen by."""
     named = []
     for part, own in zip(parts, torch.split(params, [part.head.n_params for part in parts], dim=1), strict=True):
         named += [(f"{part.name}.{name}", tensor) for name, tensor in describe(part.head, own)]
-    if isinstance(network, (ActorCritic, QNetwork)):
-        named.append(("value", network.values(rows)))
     return named
 
 

@@ -1,10 +1,11 @@
 """Actors: everything that chooses actions, learned or not, behind one method.
 
-    actor.act(observation, generator, mode) -> Acted(action, raw, log_prob)
+    actor.act(observation, generator, mode, memory) -> Acted(action, raw, log_prob, memory)
 
 `observation` is a batch as a vector environment gives it, `action` a batch as it takes it. `mode` is "sampled" or
-"deterministic". An actor holds no random state of its own: the same observation, generator state and mode give the same
-action.
+"deterministic". An actor holds no state of its own, random or remembered: the same observation, generator state, mode and memory
+give the same action. What a recurrent policy remembers is given back at the next step; None is the memory of instances that have
+seen nothing, and a row of zeros that of one whose episode begins. Other actors have no memory and give None.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..errors import UsageError
 from .heads import Head
 from .networks import PolicyNetwork
 from .normalization import ObservationNormalizer
@@ -35,10 +37,14 @@ class Acted:
     """The flat row that the head drew, before bounds and types: what a learner stores."""
     log_prob: Array | None = None
     """Of the raw action; None where the actor has no probabilities, or was asked for its deterministic action."""
+    memory: Array | None = None
+    """[N, H] what a recurrent policy remembers now."""
 
 
 class Actor(Protocol):
-    def act(self, observation: Any, generator: np.random.Generator, mode: Mode) -> Acted: ...
+    def act(
+        self, observation: Any, generator: np.random.Generator, mode: Mode, memory: Array | None = None
+    ) -> Acted: ...
 
 
 class NetworkActor:
@@ -55,6 +61,12 @@ class NetworkActor:
         self.observations = observations
         self.actions = actions
         self.normalizer = normalizer
+        self._called_with: Array | None = None
+
+    @property
+    def memory_size(self) -> int:
+        """Numbers that it remembers of each instance; 0 where it has no memory."""
+        return 0 if self.network.memory is None else self.network.memory.width
 
     @property
     def head(self) -> Head:
@@ -74,22 +86,52 @@ class NetworkActor:
         return rows if self.normalizer is None else self.normalizer.apply(rows)
 
     def __call__(self, observation: Any) -> Any:
-        """The deterministic actions for a batch of observations, or the one action for a single observation."""
+        """The deterministic actions for a batch of observations, or the one action for a single observation.
+
+        Of a recurrent policy, each call is the next step of the same episodes; `reset` begins new ones.
+        """
         single = self.observations.is_single(observation)
         batch = self.observations.batch_of_one(observation) if single else observation
-        actions = self.act(batch, np.random.default_rng(0), "deterministic").action
-        return self.actions.first(actions) if single else actions
+        rows = self.read(batch)
+        if self._called_with is not None and len(self._called_with) != len(rows):
+            raise UsageError(
+                f"This policy remembers {len(self._called_with)} episodes side by side and was now shown {len(rows)} observations. Call "
+                "policy.reset() where new episodes begin, or use one load_policy() for each group."
+            )
+        acted = self.act_on_rows(rows, np.random.default_rng(0), "deterministic", memory=self._called_with)
+        self._called_with = acted.memory
+        return self.actions.first(acted.action) if single else acted.action
 
-    def act(self, observation: Any, generator: np.random.Generator, mode: Mode) -> Acted:
-        return self.act_on_rows(self.read(observation), generator, mode)
+    def reset(self, ended: Array | None = None) -> None:
+        """Forget what calls have shown of an episode, as before the first one: everything, or only where `ended` is true [N]. A policy
+        without a memory has nothing to forget."""
+        if ended is None or self._called_with is None:
+            self._called_with = None
+        else:
+            self._called_with[np.asarray(ended, bool)] = 0
+
+    def act(self, observation: Any, generator: np.random.Generator, mode: Mode, memory: Array | None = None) -> Acted:
+        return self.act_on_rows(self.read(observation), generator, mode, memory=memory)
 
     def act_on_rows(
-        self, rows: Array, generator: np.random.Generator, mode: Mode, *, with_log_prob: bool = True
+        self,
+        rows: Array,
+        generator: np.random.Generator,
+        mode: Mode,
+        *,
+        with_log_prob: bool = True,
+        memory: Array | None = None,
     ) -> Acted:
-        log_prob = None
+        log_prob = remembered = None
         with torch.inference_mode():
             device = next(self.network.parameters()).device
-            params = self.network.policy_params(torch.from_numpy(rows).to(device))
+            seen = torch.from_numpy(rows).to(device)
+            if self.network.memory is None:
+                params = self.network.policy_params(seen)
+            else:
+                held = self.network.memory.empty(len(rows)) if memory is None else torch.from_numpy(memory).to(device)
+                params, held = self.network.recall(seen, held)
+                remembered = held.cpu().numpy()
             if mode == "deterministic":
                 raw = self.network.head.mode(params)
             else:
@@ -97,7 +139,7 @@ class NetworkActor:
                 if with_log_prob:
                     log_prob = self.network.head.log_prob_and_entropy(params, raw)[0].cpu().numpy()
             flat = raw.cpu().numpy()
-        return Acted(self.actions.to_environment(flat), flat, log_prob)
+        return Acted(self.actions.to_environment(flat), flat, log_prob, remembered)
 
 
 class RandomActor:
@@ -106,7 +148,7 @@ class RandomActor:
     def __init__(self, action_space: gym.Space[Any]) -> None:
         self.actions = ActionLayout(action_space)
 
-    def act(self, observation: Any, generator: np.random.Generator, mode: Mode) -> Acted:
+    def act(self, observation: Any, generator: np.random.Generator, mode: Mode, memory: Array | None = None) -> Acted:
         raw = self.actions.sample_uniform(_batch_size(observation), generator)
         return Acted(self.actions.to_environment(raw), raw)
 
@@ -117,7 +159,7 @@ class RuleActor:
     def __init__(self, rule: Callable[[Any], Any]) -> None:
         self.rule = rule
 
-    def act(self, observation: Any, generator: np.random.Generator, mode: Mode) -> Acted:
+    def act(self, observation: Any, generator: np.random.Generator, mode: Mode, memory: Array | None = None) -> Acted:
         return Acted(self.rule(observation))
 
 

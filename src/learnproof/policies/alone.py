@@ -28,7 +28,7 @@ class PolicyAlone(PolicyNetwork):
     """The policy's tower and head of an actor-critic, without the critic; the weights stay the same tensors."""
 
     def __init__(self, network: ActorCritic) -> None:
-        super().__init__()
+        super().__init__(None)
         self.policy = network.policy
         self.head = network.head
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..config import PolicySettings
 from ..errors import UnsupportedSpace
+from .encoders import Encoder
 from .heads import Head
 from .networks import MLP, Layer, PolicyNetwork, linear, write_gradients
 from .spaces import ActionLayout
@@ -63,33 +64,42 @@ class QOutputs:
     values: Tensor
     features: Tensor
     kept: list[Layer]
+    graph: Tensor | None = None
+    """Where autograd takes over, in front of the trunk; None where it reads rows as they are."""
 
 
 class QNetwork(PolicyNetwork):
     def __init__(
-        self, size: int, head: EpsilonGreedyHead, settings: PolicySettings, duelling: bool, noise: torch.Generator
+        self,
+        size: int,
+        head: EpsilonGreedyHead,
+        settings: PolicySettings,
+        duelling: bool,
+        noise: torch.Generator,
+        encoder: Encoder | None = None,
     ) -> None:
-        super().__init__()
-        self.trunk = MLP(size, settings, 0, 1.0, noise)
+        super().__init__(encoder)
+        self.trunk = MLP(size if encoder is None else encoder.size, settings, 0, 1.0, noise)
         self.advantage = linear(self.trunk.width, head.n_params, 1.0, noise)
         self.value = linear(self.trunk.width, 1, 1.0, noise) if duelling else None
         self.head = head
 
     def forward(self, observation: Tensor) -> Tensor:
-        return self._values(self.trunk(observation))
+        return self._values(self.trunk(self.read(observation)))
 
     def policy_params(self, observation: Tensor) -> Tensor:
-        return self._values(self.trunk(observation))
+        return self._values(self.trunk(self.read(observation)))
 
     def values(self, observation: Tensor) -> Tensor:
         """Of each state [B]: that of its best action."""
-        return self._values(self.trunk(observation)).amax(1)
+        return self.policy_params(observation).amax(1)
 
     def keeping(self, observation: Tensor) -> QOutputs:
         """The same values without a graph, until `backward`."""
+        fed, graph = self.read_keeping(observation)
         with torch.no_grad():
-            features, kept = self.trunk.keeping(observation)
-            return QOutputs(self._values(features), features, kept)
+            features, kept = self.trunk.keeping(fed)
+            return QOutputs(self._values(features), features, kept, graph)
 
     def backward(self, outputs: QOutputs, gradient: Tensor) -> None:
         """From d loss / d values [B, n], d loss / d parameter, written over each `.grad`."""
@@ -103,7 +113,10 @@ class QNetwork(PolicyNetwork):
             to_features = torch.mm(to_advantage, self.advantage.weight)
             if self.value is not None:
                 to_features.addmm_(to_value, self.value.weight)
-            self.trunk.backward(outputs.kept, to_features)
+            to_fed = self.trunk.backward(outputs.kept, to_features, to_input=outputs.graph is not None)
+        if outputs.graph is not None:
+            assert to_fed is not None
+            self.write_reading(outputs.graph, to_fed)
 
     def _values(self, features: Tensor) -> Tensor:
         advantage = F.linear(features, self.advantage.weight, self.advantage.bias)

@@ -20,7 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..config import PolicySettings
+from .encoders import Encoded, Encoder
 from .heads import Head
+from .recurrent import GatedUnit, Sequences
 
 
 class MLP(nn.Module):
@@ -128,17 +130,28 @@ def linear(size: int, out: int, gain: float, noise: torch.Generator) -> nn.Linea
     return layer
 
 
-class PolicyNetwork(nn.Module, ABC):
+class PolicyNetwork(Encoded, ABC):
     """What an actor asks of its network: the parameters of its head's distribution."""
 
     head: Head
 
+    def __init__(self, encoder: Encoder | None) -> None:
+        super().__init__(encoder)
+        self.memory: GatedUnit | None = None
+        """Where there is one, an actor asks `recall` instead."""
+
     @abstractmethod
     def policy_params(self, observation: Tensor) -> Tensor: ...
 
+    def recall(self, observation: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of a network with a memory; and what it remembers afterwards."""
+        raise NotImplementedError(f"{type(self).__name__} has no memory")
+
 
 class ActorCritic(PolicyNetwork):
-    """Policy and value, on trunks of their own or on a shared one.
+    """Policy and value, on trunks of their own or on a shared one; encoder and memory, where there are any, are shared.
+
+    With a memory, observations are `Sequences`, and what is said of them is said of their chosen rows.
 
     The last policy layer starts a hundred times smaller than the rest, so that the first policy is near uniform. With
     `policy_size` the policy reads only that many columns of a row, the first ones, and the value all: a central critic.
@@ -151,9 +164,14 @@ class ActorCritic(PolicyNetwork):
         settings: PolicySettings,
         noise: torch.Generator,
         value_hidden: tuple[int, ...] | None = None,
+        encoder: Encoder | None = None,
         policy_size: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(encoder)
+        size = size if encoder is None else encoder.size
+        if settings.recurrent:
+            self.memory = GatedUnit(size, settings.memory_size, noise)
+            size = self.memory.size
         self.policy_size = size if policy_size is None else policy_size
         self.central = self.policy_size < size
         if settings.shared_trunk:
@@ -168,9 +186,10 @@ class ActorCritic(PolicyNetwork):
             self.value = MLP(size, own, 1, 1.0, noise)
         self.head = head
 
-    def forward(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, observation: Tensor | Sequences, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """log-probability [B] and entropy [B] of the policy, value [B]."""
-        features = observation if self.trunk is None else self.trunk(observation)
+        fed = self.read(observation)
+        features = fed if self.trunk is None else self.trunk(fed)
         params = self.policy(self.seen_by_policy(features))
         log_prob, entropy = self.head.log_prob_and_entropy(params, action)
         return log_prob, entropy, self.value(features).squeeze(1)
@@ -178,24 +197,25 @@ class ActorCritic(PolicyNetwork):
     def seen_by_policy(self, features: Tensor) -> Tensor:
         return features[:, : self.policy_size] if self.central else features
 
-    def keeping(self, observation: Tensor) -> ActorCriticOutputs:
+    def keeping(self, observation: Tensor | Sequences) -> ActorCriticOutputs:
         """Policy parameters and values, cut off from the networks behind them until `backward`."""
+        fed, graph = self.read_keeping(observation)
         with torch.no_grad():
             if self.trunk is None:
                 assert isinstance(self.policy, MLP)
                 assert isinstance(self.value, MLP)
-                features = observation
-                params, policy = self.policy.keeping(self.seen_by_policy(observation))
-                value, critic = self.value.keeping(observation)
+                features = fed
+                params, policy = self.policy.keeping(self.seen_by_policy(fed))
+                value, critic = self.value.keeping(fed)
                 kept: tuple[list[Layer], ...] = (policy, critic)
             else:
                 assert isinstance(self.policy, nn.Linear)
                 assert isinstance(self.value, nn.Linear)
-                features, trunk = self.trunk.keeping(observation)
+                features, trunk = self.trunk.keeping(fed)
                 params = F.linear(features, self.policy.weight, self.policy.bias)
                 value = F.linear(features, self.value.weight, self.value.bias)
                 kept = (trunk,)
-        return ActorCriticOutputs(params.requires_grad_(), value.squeeze(1), features, kept)
+        return ActorCriticOutputs(params.requires_grad_(), value.squeeze(1), features, kept, graph)
 
     def backward(
         self,
@@ -216,35 +236,74 @@ class ActorCritic(PolicyNetwork):
         torch.autograd.backward((log_prob, entropy), (to_log_prob, to_entropy))
         assert outputs.params.grad is not None
         to_policy, to_value = outputs.params.grad, to_value.unsqueeze(1)
+        further = outputs.graph is not None
         with torch.no_grad():
             if self.trunk is None:
                 assert isinstance(self.policy, MLP)
                 assert isinstance(self.value, MLP)
-                self.policy.backward(outputs.kept[0], to_policy)
-                self.value.backward(outputs.kept[1], to_value)
+                to_fed = self.policy.backward(outputs.kept[0], to_policy, to_input=further)
+                by_value = self.value.backward(outputs.kept[1], to_value, to_input=further)
+                if to_fed is not None and by_value is not None:
+                    to_fed += by_value
             else:
                 assert isinstance(self.policy, nn.Linear)
                 assert isinstance(self.value, nn.Linear)
                 write_gradients(self.policy, outputs.features, to_policy)
                 write_gradients(self.value, outputs.features, to_value)
                 merged = torch.mm(to_policy, self.policy.weight).addmm_(to_value, self.value.weight)
-                self.trunk.backward(outputs.kept[0], merged)
+                to_fed = self.trunk.backward(outputs.kept[0], merged, to_input=further)
+        if outputs.graph is not None:
+            assert to_fed is not None
+            self.write_reading(outputs.graph, to_fed)
 
-    def policy_params(self, observation: Tensor) -> Tensor:
-        features = observation if self.trunk is None else self.trunk(observation)
-        out: Tensor = self.policy(self.seen_by_policy(features))
+    def policy_params(self, observation: Tensor | Sequences) -> Tensor:
+        return self.policy_of(self.read(observation))
+
+    def values(self, observation: Tensor | Sequences) -> Tensor:
+        return self.values_of(self.read(observation))
+
+    def recall(self, observation: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        fed, memory = self.look(observation, memory)
+        return self.policy_of(fed), memory
+
+    def look(self, observation: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of a network with a memory: what its towers are fed, and what it remembers afterwards."""
+        assert self.memory is not None
+        features = super().read(observation)
+        memory = self.memory.step(features, memory)
+        return torch.cat([features, memory], dim=1), memory
+
+    def read(self, rows: Tensor | Sequences) -> Tensor:
+        if self.memory is None:
+            return super().read(rows)
+        assert isinstance(rows, Sequences)
+        length, count, size = rows.rows.shape
+        features = super().read(rows.rows.reshape(length * count, size))
+        remembered = self.memory.over(features.view(length, count, -1), rows.memory, rows.begins).flatten(0, 1)
+        return torch.cat([features, remembered], dim=1).index_select(0, rows.chosen)
+
+    def read_keeping(self, rows: Tensor | Sequences) -> tuple[Tensor, Tensor | None]:
+        return super().read_keeping(rows) if self.memory is None else self.cut_off(rows)
+
+    def reading_parameters(self) -> list[nn.Parameter]:
+        return super().reading_parameters() + ([] if self.memory is None else list(self.memory.parameters()))
+
+    def values_of(self, fed: Tensor) -> Tensor:
+        out: Tensor = self.value(fed if self.trunk is None else self.trunk(fed)).squeeze(1)
         return out
 
-    def values(self, observation: Tensor) -> Tensor:
-        out: Tensor = self.value(observation if self.trunk is None else self.trunk(observation)).squeeze(1)
+    def policy_of(self, fed: Tensor) -> Tensor:
+        out: Tensor = self.policy(self.seen_by_policy(fed if self.trunk is None else self.trunk(fed)))
         return out
 
 
 @dataclass(frozen=True)
 class ActorCriticOutputs:
-    """`params` [B, P] is the leaf of a new graph, `value` [B] of none; the rest is for `ActorCritic.backward`."""
+    """`params` [B, P] is the leaf of a new graph, `value` [B] of none; the rest is for `ActorCritic.backward`. `graph` is where
+    autograd takes over, in front of the towers; None where they read rows as they are."""
 
     params: Tensor
     value: Tensor
     features: Tensor
     kept: tuple[list[Layer], ...]
+    graph: Tensor | None = None

@@ -13,10 +13,11 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from gymnasium import spaces
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..config import PolicySettings
 from ..errors import UnsupportedSpace
+from .encoders import Encoded, Encoder
 from .heads import HALF_LOG_TWO_PI, CategoricalHead, Head
 from .networks import MLP, PolicyNetwork
 from .spaces import ActionLayout
@@ -84,29 +85,40 @@ def squashed_log_prob(u: Tensor, noise: Tensor, log_std: Tensor) -> Tensor:
 
 
 class SoftPolicy(PolicyNetwork):
-    def __init__(self, size: int, head: Head, settings: PolicySettings, noise: torch.Generator) -> None:
-        super().__init__()
-        self.policy = MLP(size, settings, head.n_params, 0.01, noise)
+    def __init__(
+        self, size: int, head: Head, settings: PolicySettings, noise: torch.Generator, encoder: Encoder | None = None
+    ) -> None:
+        super().__init__(encoder)
+        self.policy = MLP(size if encoder is None else encoder.size, settings, head.n_params, 0.01, noise)
         self.head = head
 
     def policy_params(self, observation: Tensor) -> Tensor:
-        out: Tensor = self.policy(observation)
+        out: Tensor = self.policy(self.read(observation))
         return out
 
 
-class TwinCritic(nn.Module):
-    """Two critics of one form and different first weights."""
+class TwinCritic(Encoded):
+    """Two critics of one form and different first weights; of an image both read what one encoder, their own, makes of it."""
 
-    def __init__(self, size: int, head: Head, settings: PolicySettings, noise: torch.Generator) -> None:
-        super().__init__()
+    def __init__(
+        self, size: int, head: Head, settings: PolicySettings, noise: torch.Generator, encoder: Encoder | None = None
+    ) -> None:
+        super().__init__(encoder)
+        size = size if encoder is None else encoder.size
         self.discrete = isinstance(head, CategoricalHead)
         inputs, outputs = (size, head.n_params) if self.discrete else (size + head.n_actions, 1)
         self.first = MLP(inputs, settings, outputs, 1.0, noise)
         self.second = MLP(inputs, settings, outputs, 1.0, noise)
 
-    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, fed: Tensor) -> tuple[Tensor, Tensor]:
         """[B, 1] each, or [B, n] of discrete actions."""
-        return self.first(rows), self.second(rows)
+        return self.first(fed), self.second(fed)
+
+    def of(self, observation: Tensor, unit: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The same of what was seen and, unless actions are discrete, the action scaled to -1..1."""
+        read = self.read(observation)
+        both: tuple[Tensor, Tensor] = self(read if unit is None else torch.cat([read, unit], 1))
+        return both
 
 
 def make_soft_head(layout: ActionLayout) -> Head:

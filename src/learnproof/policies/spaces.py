@@ -1,7 +1,8 @@
 """Between Gymnasium's spaces and flat arrays: what a network reads and what a network's head writes.
 
-An observation of any supported space becomes one float32 row; an action is one float32 row too ("raw"), of which each
-leaf of the action space owns a stretch. Supported: Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of
+An observation of any supported space becomes one row: of bytes where the whole of it is bytes (an Atari screen is then a
+quarter of the size, and the network's encoder scales it), else of float32. An action is one float32 row ("raw"), of which
+each leaf of the action space owns a stretch. Supported: Box, Discrete, MultiDiscrete, MultiBinary, and Dict or Tuple of
 those.
 """
 
@@ -33,7 +34,7 @@ class Leaf:
 
 
 class ObservationLayout:
-    """Flattens batches of observations: Box as it is (uint8 images scaled to 0..1), the discrete kinds one-hot."""
+    """Flattens batches of observations: Box as it is (among other numbers, bytes scaled to 0..1), the discrete kinds one-hot."""
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self.space = space
@@ -43,6 +44,10 @@ class ObservationLayout:
             raise UnsupportedSpace(
                 f"The observation space {space} holds no numbers, so there is nothing to learn from."
             )
+        self.of_bytes = all(isinstance(leaf.space, spaces.Box) and leaf.space.dtype == np.uint8 for leaf in self.leaves)
+        """Rows are uint8, 0 to 255."""
+        self.dtype: np.dtype[Any] = np.dtype(np.uint8 if self.of_bytes else np.float32)
+        """Of a row before normalisation, which makes it float32."""
         self._as_it_is = (
             len(self.leaves) == 1
             and isinstance(space, spaces.Box)
@@ -51,13 +56,13 @@ class ObservationLayout:
         )
 
     def flatten(self, batch: Any) -> Array:
-        """[N, size] float32. The caller may keep the result: it is never a view of the environment's buffer."""
+        """[N, size] of `dtype`. The caller may keep the result: it is never a view of the environment's buffer."""
         if self._as_it_is:
             return np.array(batch, dtype=np.float32)
         first = _pick(batch, self.leaves[0].path)
-        rows = np.empty((len(first), self.size), np.float32)
+        rows = np.empty((len(first), self.size), self.dtype)
         for leaf in self.leaves:
-            rows[:, leaf.start : leaf.stop] = _encode(leaf.space, _pick(batch, leaf.path))
+            rows[:, leaf.start : leaf.stop] = self._encoded(leaf, _pick(batch, leaf.path))
         return rows
 
     def size_of(self, key: str) -> int:
@@ -70,8 +75,13 @@ class ObservationLayout:
     def rows_of(self, parts: Sequence[Array]) -> Array:
         """The same from one array [N, ...] for each leaf, in the order of `leaves`."""
         return np.concatenate(
-            [_encode(leaf.space, part) for leaf, part in zip(self.leaves, parts, strict=True)], axis=1
+            [self._encoded(leaf, part) for leaf, part in zip(self.leaves, parts, strict=True)], axis=1
         )
+
+    def _encoded(self, leaf: Leaf, batch: Any) -> Array:
+        if self.of_bytes:
+            return np.asarray(batch).reshape(len(batch), -1).astype(np.uint8)
+        return _encode(leaf.space, batch)
 
     def is_single(self, observation: Any) -> bool:
         """Whether this is one observation and not a batch of them; what is neither is refused."""

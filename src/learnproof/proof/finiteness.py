@@ -87,7 +87,7 @@ def not_finite_in(update: Update) -> Iterator[str]:
     for module, change in update.modules.items():
         fields |= {f"{module}.{name}": value for name, value in vars(change).items()}
     for name, value in fields.items():
-        numbers = value if isinstance(value, list) else [value]
+        numbers = value if isinstance(value, list) else [] if value is None else [value]
         if name not in MAY_BE_NAN and not all(math.isfinite(number) for number in numbers):
             yield f"update {update.index}: {name}"
 

@@ -9,6 +9,7 @@ passed for everything that is being trained, and one about *targets or identity*
     watched: a language model's tokens      policy_direction; ratio_is_one or tokens_masked; policy_looks
     watched: values from a memory           value_direction; bootstrap_recomputed; target_networks, where there are any
     watched: an actor through a critic      as values from a memory, and actor_climbs
+    watched: labels, and no values          labels_direction; distributions_fit
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ def _by_kind(evidence: Evidence, by_name: Mapping[str, Finding]) -> list[tuple[s
         return [("policy_direction",), ("returns_recomputed", "ratio_is_one")]
     if token_losses(seen(evidence)):
         return [("policy_direction",), ("ratio_is_one", "tokens_masked"), ("policy_looks",)]
+    labels, values = by_name["labels_direction"].status, by_name["value_direction"].status
+    if labels != "not_applicable" and values == "not_applicable":
+        return [("labels_direction",), ("distributions_fit",)]
     questions: list[tuple[str, ...]] = [("value_direction",), ("bootstrap_recomputed",)]
     questions += [(name,) for name in ("target_networks", "actor_climbs") if by_name[name].status != "not_applicable"]
     return questions

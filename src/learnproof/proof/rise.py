@@ -38,7 +38,7 @@ def judge_rise(
     series = np.array(scores)
     part = max(1, len(series) // PARTS)
     first, last = float(series[:part].mean()), float(series[-part:].mean())
-    trend = rise_test(series)
+    trend = rise_test(series, [episode.update for episode in episodes])
     figures |= {
         "first": first,
         "last": last,

@@ -31,6 +31,8 @@ SMALL = 0.5
 FEWEST_AT_AN_END = 5
 DIFFERENCES_FROM = 80
 """Points from which `ends_test` takes differences of neighbours for the noise."""
+NOISE_FREEDOM = 8
+"""Degrees of freedom, at either end, from which the spread within policies is taken for the noise."""
 STEP_PARTS = (20, 10, 4)
 STEP_FROM = 300
 """Points from which `step_test` speaks: of fewer, its 30 late blocks do not tell a strong autocorrelation from noise."""
@@ -202,13 +204,17 @@ def trend_test(series: Sequence[float] | Array) -> Trend:
     return Trend(slope * count / len(series), float(ndtr(-z)), effective)
 
 
-def rise_test(series: Sequence[float] | Array) -> Trend:
+def rise_test(series: Sequence[float] | Array, policies: Sequence[int | None] | None = None) -> Trend:
     """A rising series, whether it rises all along (trend_test), at once and then stays (step_test, of long ones) or in a curve that
-    bends (ends_test). Two or three looks, each at its share of the level."""
+    bends (ends_test; policies_test, where it is known which policy played each point). Two to four looks, each at its share of the
+    level."""
     trend = trend_test(series)
     looks = [trend.p_value, ends_test(series)]
     if len(series) >= STEP_FROM:
         looks.append(step_test(series))
+    if policies is not None and None not in policies:
+        by_policy = policies_test(series, np.array(policies))
+        looks += [] if by_policy is None else [by_policy]
     return Trend(trend.slope, min(1.0, len(looks) * min(looks)), trend.effective_points)
 
 
@@ -233,6 +239,35 @@ def ends_test(series: Sequence[float] | Array) -> float:
     return float(stdtr(max(freedom, 1.0), -lead / error))
 
 
+def policies_test(series: Sequence[float] | Array, policies: Array) -> float | None:
+    """One-sided p-value of "the policies of the last quarter play better than those of the first" (Welch).
+
+    Points of one policy are draws from one distribution, whatever its neighbours are like: their spread round its mean is the noise, and
+    resemblance of neighbours is none. None where fewer than NOISE_FREEDOM points at either end have another of the same policy.
+    """
+    values = np.asarray(series, dtype=np.float64)
+    size = values.size // 4
+    if size < FEWEST_AT_AN_END:
+        return None
+    means, parts, freedoms = [], [], []
+    for end in (slice(0, size), slice(values.size - size, values.size)):
+        own = values[end]
+        _, groups = np.unique(policies[end], return_inverse=True)
+        counts = np.bincount(groups)
+        own_freedom = int((counts - 1).sum())
+        if own_freedom < NOISE_FREEDOM:
+            return None
+        rest = own - (np.bincount(groups, own) / counts)[groups]
+        means.append(float(own.mean()))
+        parts.append(float(rest @ rest) / own_freedom / size)
+        freedoms.append(own_freedom)
+    error = math.sqrt(sum(parts))
+    if error == 0:
+        return 0.0 if means[1] > means[0] else 1.0
+    freedom = sum(parts) ** 2 / sum(part**2 / own for part, own in zip(parts, freedoms, strict=True))
+    return float(stdtr(freedom, -(means[1] - means[0]) / error))
+
+
 def _noise_by_differences(ends: tuple[Array, Array]) -> tuple[list[float], float]:
     """Power of the noise at either end, and its first autocorrelation, by what points one and two places apart differ by.
 
@@ -242,8 +277,9 @@ def _noise_by_differences(ends: tuple[Array, Array]) -> tuple[list[float], float
     """
     near = [float(np.mean(np.diff(end) ** 2)) / 2 for end in ends]
     far = [float(np.mean((end[2:] - end[:-2]) ** 2)) / 2 for end in ends]
-    ratios = [two / one for one, two in zip(near, far, strict=True) if one > 0]
-    found = sum(ratios) / len(ratios) - 1 if ratios else 0.0
+    found = (
+        sum(far) / sum(near) - 1 if sum(near) > 0 else 0.0
+    )  # by power: an end that stands still has a drift and hardly any noise
     correlation = min(max(found + 1 / math.sqrt(2 * ends[0].size), 0.0), 0.95)
     return [power / (1 - correlation) for power in near], correlation
 
@@ -252,7 +288,7 @@ def _noise_round_means(ends: tuple[Array, Array]) -> tuple[list[float], float]:
     """The same round the mean of either end, which says more of a few points and takes a rise inside of an end for noise."""
     products = power = 0.0
     for end in ends:
-        rest = (end - end.mean()) / (end.std() or 1.0)
+        rest = end - end.mean()
         products += float(rest[1:] @ rest[:-1])
         power += float(rest @ rest)
     raw = products / power if power else 0.0

@@ -16,6 +16,8 @@ import numpy as np
 
 from ..policies.actor import Mode, NetworkActor
 
+Array = np.ndarray[Any, Any]
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -25,6 +27,8 @@ class Choice:
     """For EpisodeResult.log_probs; None in deterministic mode."""
     drawn: Any
     """For EpisodeResult.actions: the same as `action`, but where a gaussian policy drew beyond the bounds of a Box."""
+    memory: Any = None
+    """What a recurrent policy remembers now: for the next step of the same episode. None of one without a memory."""
 
 
 class ActingCopy:
@@ -39,26 +43,30 @@ class ActingCopy:
     def renew(self, actor: NetworkActor) -> None:
         self.policy = frozen(actor)
 
-    def act(self, observation: Any, mode: Mode) -> Choice:
+    def act(self, observation: Any, mode: Mode, memory: Array | None) -> Choice:
         """For one observation."""
         empty: Any = gym.vector.utils.create_empty_array(self.space, 1)
-        chosen = self.act_many(gym.vector.utils.concatenate(self.space, [observation], empty), mode)
+        batch = gym.vector.utils.concatenate(self.space, [observation], empty)
+        chosen = self.act_many(batch, mode, None if memory is None else memory[None])
         log_prob = None if chosen.log_prob is None else float(chosen.log_prob[0])
-        return Choice(_first(chosen.action), log_prob, _first(chosen.drawn))
+        remembered = None if chosen.memory is None else chosen.memory[0]
+        return Choice(_first(chosen.action), log_prob, _first(chosen.drawn), remembered)
 
-    def act_many(self, observations: Any, mode: Mode) -> Choice:
+    def act_many(self, observations: Any, mode: Mode, memory: Array | None) -> Choice:
         """For a batch, as a vector environment gives it."""
         actor = self.policy
         with self._drawing:
-            acted = actor.act(observations, self.noise, mode)
+            acted = actor.act(observations, self.noise, mode, memory)
         assert acted.raw is not None
-        return Choice(acted.action, acted.log_prob, actor.actions.to_environment(acted.raw, within_bounds=False))
+        drawn = actor.actions.to_environment(acted.raw, within_bounds=False)
+        return Choice(acted.action, acted.log_prob, drawn, acted.memory)
 
 
 def frozen(actor: NetworkActor) -> NetworkActor:
     """A copy that no learner trains."""
     made = copy.deepcopy(actor)
     made.network.requires_grad_(False)
+    made.reset()
     return made
 
 

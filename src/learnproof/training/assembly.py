@@ -9,6 +9,7 @@ import gymnasium as gym
 import torch
 from gymnasium.vector import VectorEnv
 
+from ..algorithms.curiosity import Curiosity
 from ..algorithms.dqn import DQN
 from ..algorithms.learner import Learner
 from ..algorithms.off_policy import OffPolicyLearner
@@ -21,6 +22,7 @@ from ..envs.agents import OWN, agent_rows
 from ..envs.making import EnvironmentSource
 from ..errors import SettingsError
 from ..policies.actor import NetworkActor
+from ..policies.encoders import make_encoder
 from ..policies.greedy import QNetwork, make_greedy_head
 from ..policies.heads import make_head
 from ..policies.networks import ActorCritic, PolicyNetwork
@@ -75,6 +77,11 @@ def check_per_agent(settings: Settings) -> None:
             "policy.shared_trunk would show the team's state to the policy, which must do without it: leave it out where "
             "agents decide one by one."
         )
+    if settings.policy.recurrent:
+        raise SettingsError(
+            "policy.recurrent gives policy and critic one memory, and the critic's would show the team's state to the policy: leave it out where "
+            "agents decide one by one."
+        )
 
 
 def actor_for_spaces(
@@ -102,30 +109,66 @@ def _network(
     policy_size: int | None,
 ) -> PolicyNetwork:
     policy = settings.policy
+    _check_memory(settings)
+    encoder = make_encoder(observations, policy.encoder, policy.activation, noise)
+    if encoder is not None and policy_size is not None:
+        raise SettingsError(
+            "Agents that decide one by one cannot look at images yet: policy and critic would share what reads them, and the critic sees more. Set "
+            "policy.encoder = 'none' to read them as plain numbers."
+        )
     match settings.algorithm:
         case "dqn":
             greedy = make_greedy_head(actions, settings.dqn.epsilon_start)
-            return QNetwork(observations.size, greedy, policy, settings.dqn.duelling, noise)
+            return QNetwork(observations.size, greedy, policy, settings.dqn.duelling, noise, encoder)
         case "sac":
-            return SoftPolicy(observations.size, make_soft_head(actions), policy, noise)
+            return SoftPolicy(observations.size, make_soft_head(actions), policy, noise, encoder)
     head = make_head(actions, policy.box_head, policy.log_std_init, action_heads)
     baseline = settings.reinforce.baseline_hidden if settings.algorithm == "reinforce" else None
-    return ActorCritic(observations.size, head, policy, noise, baseline, policy_size)
+    return ActorCritic(observations.size, head, policy, noise, baseline, encoder, policy_size)
 
 
-def make_learner(settings: Settings, actor: NetworkActor, learner_type: LearnerType | None = None) -> Learner:
+def _check_memory(settings: Settings) -> None:
+    if not settings.policy.recurrent:
+        return
+    if settings.algorithm in ("dqn", "sac"):
+        raise SettingsError(
+            f"policy.recurrent = true needs experience in the order in which it was made, and {settings.algorithm} draws single transitions from a "
+            "memory. Use ppo or reinforce, or give the environment's observation the last few steps."
+        )
+    if settings.algorithm == "reinforce" and settings.reinforce.kl_coefficient:
+        raise SettingsError(
+            f"reinforce.kl_coefficient = {settings.reinforce.kl_coefficient:g} compares with the untrained policy, which would have to remember "
+            "episodes of its own, and policy.recurrent = true keeps only one memory. Set one of the two to 0 or false."
+        )
+
+
+def make_learner(
+    settings: Settings, actor: NetworkActor, learner_type: LearnerType | None = None, n_envs: int | None = None
+) -> Learner:
     """`learner_type` stands in for the algorithm's own class: tests train broken ones."""
     s = settings
     kind: Any = learner_type
+    if s.curiosity.coefficient and s.algorithm in ("dqn", "sac"):
+        raise SettingsError(
+            f"curiosity.coefficient = {s.curiosity.coefficient:g} pays for new states in each rollout, which {s.algorithm} does not learn "
+            "from: use algorithm ppo or reinforce, or leave it out."
+        )
     match s.algorithm:
         case "ppo":
-            return (kind or PPO)(actor, s.ppo, s.optimizer, s.seed)
+            return _curious((kind or PPO)(actor, s.ppo, s.optimizer, s.seed), s, n_envs)
         case "reinforce":
-            return (kind or REINFORCE)(actor, s.reinforce, s.optimizer, s.seed)
+            return _curious((kind or REINFORCE)(actor, s.reinforce, s.optimizer, s.seed), s, n_envs)
         case "dqn":
             return (kind or DQN)(actor, s.dqn, s.optimizer, s.seed, s.steps)
         case "sac":
             return (kind or SAC)(actor, s.sac, s.optimizer, s.policy, s.seed, s.steps)
+
+
+def _curious(learner: OnPolicyLearner, s: Settings, n_envs: int | None) -> OnPolicyLearner:
+    if s.curiosity.coefficient:
+        size = learner.actor.observations.size
+        learner.curiosity = Curiosity(size, n_envs or s.env.n_envs, s.learning.gamma, s.curiosity, s.seed)
+    return learner
 
 
 def set_pace(learner: Learner, batch_size: int, epochs: int, transitions: int) -> None:

@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..algorithms.learner import Rollout
 from ..algorithms.returns import truncated_importance
 from ..policies.actor import NetworkActor
+from ..policies.networks import ActorCritic
 from ..policies.normalization import ObservationNormalizer
+from ..policies.recurrent import Sequences
 from .episode_results import ReadEpisode
 
 Array = np.ndarray[Any, Any]
@@ -67,11 +70,10 @@ def behaviour_of(actor: NetworkActor, episodes: Sequence[ReadEpisode]) -> Behavi
     if len(given) < len(episodes):
         return None
     ends = np.cumsum([len(episode) for episode in episodes])[:-1]
-    rows = _read(actor.normalizer, np.concatenate([episode.observation for episode in episodes]))
     action = np.concatenate([episode.action for episode in episodes])
     device = next(actor.network.parameters()).device
     with torch.inference_mode():
-        params = actor.network.policy_params(torch.from_numpy(rows).to(device))
+        params = _policy_params(actor, episodes, device)
         told = actor.head.log_prob_and_entropy(params, torch.from_numpy(action).to(device))[0]
     log_prob = told.cpu().numpy().astype(np.float64)
     theirs = np.concatenate(given)
@@ -93,6 +95,28 @@ def behaviour_of(actor: NetworkActor, episodes: Sequence[ReadEpisode]) -> Behavi
             effective_share=float(weight.sum() ** 2 / (weight**2).sum() / len(weight)),
             kl=float(divergence.mean()),
         ),
+    )
+
+
+def _policy_params(actor: NetworkActor, episodes: Sequence[ReadEpisode], device: torch.device) -> Tensor:
+    """Of every step, one episode after the other; with a memory, each from an empty one."""
+    if actor.network.memory is None:
+        rows = _read(actor.normalizer, np.concatenate([episode.observation for episode in episodes]))
+        return actor.network.policy_params(torch.from_numpy(rows).to(device))
+    assert isinstance(actor.network, ActorCritic)
+    laid = _Laid(episodes, MOST_COLUMNS)
+    parts = [_read(actor.normalizer, episode.observation) for episode in episodes]
+    begins = laid.out([np.arange(len(episode)) == 0 for episode in episodes], bool)
+    chosen = [
+        (start + np.arange(len(e))) * laid.columns + n for (start, n), e in zip(laid.places, episodes, strict=True)
+    ]
+    return actor.network.policy_params(
+        Sequences(
+            rows=torch.from_numpy(laid.out(parts, parts[0].dtype)).to(device),
+            memory=actor.network.memory.empty(laid.columns),
+            begins=torch.from_numpy(begins).to(device),
+            chosen=torch.from_numpy(np.concatenate(chosen)).to(device),
+        )
     )
 
 
@@ -157,10 +181,11 @@ class _Laid:
 
     def rollout(self, normalizer: ObservationNormalizer | None, reward_scale: float) -> Rollout:
         episodes = self.episodes
-        size = episodes[0].observation.shape[1]
+        rows = [_read(normalizer, episode.observation) for episode in episodes]
+        size, row_type = rows[0].shape[1], rows[0].dtype
         terminated = np.zeros((self.height, self.columns), bool)
         truncated = np.zeros_like(terminated)
-        last = np.zeros((self.columns, size), np.float32)
+        last = np.zeros((self.columns, size), row_type)
         final_rows, final_observation = [], []
         for (start, column), episode in zip(self.places, episodes, strict=True):
             end = start + len(episode) - 1
@@ -172,7 +197,7 @@ class _Laid:
             if end == self.height - 1:
                 last[column] = _read(normalizer, episode.final_observation[None])[0]
         return Rollout(
-            observation=self.out([_read(normalizer, episode.observation) for episode in episodes], np.float32),
+            observation=self.out(rows, row_type),
             action=self.out([episode.action for episode in episodes], np.float32),
             log_prob=np.zeros(terminated.shape, np.float32),
             reward=self.out([episode.reward for episode in episodes], np.float64),
@@ -182,7 +207,7 @@ class _Laid:
             valid=self.out([np.ones(len(episode), bool) for episode in episodes], bool),
             last_observation=last,
             final_rows=np.array(final_rows, np.int64),
-            final_observation=np.array(final_observation, np.float32).reshape(-1, size),
+            final_observation=np.array(final_observation, row_type).reshape(-1, size),
         )
 
 

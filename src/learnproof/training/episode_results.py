@@ -53,7 +53,7 @@ class ReadEpisode:
     """The same as rows of numbers: [L, ...]."""
 
     observation: Array
-    """[L, D] float32, flattened, as it was given."""
+    """[L, D] flattened, as it was given (policies/spaces.py)."""
     action: Array
     """[L, A] float32, raw (policies/spaces.py)."""
     reward: Array
@@ -180,7 +180,7 @@ class _Reading:
         return array
 
     def _among(self, name: str, leaf: Leaf, array: Array) -> None:
-        """Values of the discrete kinds are whole numbers of their range."""
+        """Values of the discrete kinds, and bytes, are whole numbers of their range."""
         low: int | Array
         count: int | Array
         match leaf.space:
@@ -190,10 +190,12 @@ class _Reading:
                 low, count = leaf.space.start, leaf.space.nvec
             case spaces.MultiBinary():
                 low, count = 0, 2
+            case spaces.Box() if leaf.space.dtype == np.uint8:
+                low, count = 0, 256
             case _:
                 return
         wrong = (array < low) | (array >= low + count) | (array != np.round(array))
-        advice = "Likeliest cause: a count that begins at 1, or another environment's actions."
+        advice = "Likeliest cause: a count that begins at 1, another environment's actions, or images that were scaled already."
         self._none_of(name, wrong, array, f"not among those of {leaf.space}", advice)
 
     def _log_probs(self, steps: int) -> Array | None:
@@ -222,7 +224,7 @@ class _Reading:
         given = self.episode.final_observation
         if given is None:
             if self.episode.terminated:
-                return np.zeros(self.to.observations.size, np.float32)
+                return np.zeros(self.to.observations.size, self.to.observations.dtype)
             raise self._refused(
                 "it was cut (terminated is False) and has no final_observation, so that what would have come next cannot be valued. Give "
                 "the observation after the last action."

@@ -126,13 +126,16 @@ class TrainingEngine:
         load_policy_checkpoint(actor, initial)
         return actor
 
-    def act(self, observation: Any, mode: Mode = "sampled") -> Choice:
-        """For one observation; may be called while a training call works."""
-        return self._acting.act(observation, mode)
+    def act(self, observation: Any, mode: Mode = "sampled", memory: Any = None) -> Choice:
+        """For one observation; may be called while a training call works.
 
-    def act_many(self, observations: Any, mode: Mode = "sampled") -> Choice:
-        """For a batch of them, as a vector environment gives it."""
-        return self._acting.act_many(observations, mode)
+        A recurrent policy's choice has a `memory`: give it back at the next step of the same episode, and none at its first.
+        """
+        return self._acting.act(observation, mode, memory)
+
+    def act_many(self, observations: Any, mode: Mode = "sampled", memory: Any = None) -> Choice:
+        """For a batch of them, as a vector environment gives it; a row of zeros in `memory` begins an episode."""
+        return self._acting.act_many(observations, mode, memory)
 
     # ------------------------------------------------------------------ training
 

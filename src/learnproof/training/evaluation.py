@@ -73,8 +73,10 @@ class Evaluator:
         running = np.ones(at_once, bool)
         returns = np.zeros(at_once)
         scores = np.full(at_once, np.nan)
+        memory: Array | None = None  # not emptied where an episode ends: only the first of each instance counts
         for step in range(self.max_episode_steps):
-            acted = actor.act(observation, noise, mode)
+            acted = actor.act(observation, noise, mode, memory)
+            memory = acted.memory
             observation, reward, terminated, truncated, infos = env.step(acted.action)
             check_finite(layout.flatten(observation), reward, step, self.source.name)
             earned = reward if teams is None else teams.team_reward

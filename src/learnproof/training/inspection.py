@@ -23,6 +23,7 @@ ONE_IN = 48
 GROWTH = 1.1
 ROWS_LOOKED_AT_AGAIN = 512
 ROLLOUT_ROWS_KEPT = 65_536
+OBSERVATION_NUMBERS_KEPT = 1_024
 
 
 class InspectionPlan:
@@ -90,12 +91,22 @@ def record_inspection(recorder: Recorder, iteration: int, before: int, report: U
                 learning_rate=step.learning_rate,
                 parameters=step.parameters,
             ),
-            step.arrays if keep is None else keep.of_rows(step.arrays),
+            thinned(step.arrays if keep is None else keep.of_rows(step.arrays)),
         )
     if keep is not None and report.iteration is not None:
         recorder.write_sample(
             Inspection(kind="iteration", optimizer_step=report.optimizer_steps, **about), keep.of_rows(report.iteration)
         )
+
+
+def thinned(arrays: dict[str, Array]) -> dict[str, Array]:
+    """An observation of very many numbers (an image) is kept as evenly spaced ones of them: no check reads more of it than whether it
+    is blank, and whole ones would leave no room for later batches."""
+    observation = arrays.get("observation")
+    if observation is None or observation.shape[1] <= OBSERVATION_NUMBERS_KEPT:
+        return arrays
+    columns = np.linspace(0, observation.shape[1] - 1, OBSERVATION_NUMBERS_KEPT).astype(np.int64)
+    return {**arrays, "observation": observation[:, columns]}
 
 
 class _Columns:

@@ -131,6 +131,8 @@ class Journal:
             "train/weight_change": update.weight_change,
             "train/n_updates": update.optimizer_steps,
         }
+        if update.curiosity is not None:
+            metrics["train/curiosity"] = update.curiosity
         if self.returns:
             metrics |= {"rollout/ep_rew_mean": fmean(self.returns), "rollout/ep_len_mean": fmean(self.lengths)}
         return metrics

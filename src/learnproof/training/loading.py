@@ -61,7 +61,8 @@ def load_policy(path: Path_, env: VectorEnv[Any, Any, Any] | None = None, *, dev
 
     One observation gives one action, a batch of observations a batch of actions. `env` is needed where the run was trained on
     a vector environment that was given as an object: only its spaces are read. `device` moves a policy that was trained
-    elsewhere.
+    elsewhere. A recurrent policy takes each call for the next step of the same episodes: call `policy.reset()` where new ones begin,
+    or `policy.reset(ended)` for some of a batch.
     """
     return open_policy(path, env, device=device).actor
 

@@ -67,7 +67,7 @@ class Trainer:
         scaler = RewardScaler(env.num_envs, settings.learning.gamma) if settings.env.normalize_rewards else None
         from_memory = isinstance(settings.learning, OffPolicySettings)
         self.collector = Collector(env, source.name, self.actor, scaler, settings.seed, raw_rows=from_memory)
-        self.learner = make_learner(settings, self.actor, learner_type)
+        self.learner = make_learner(settings, self.actor, learner_type, env.num_envs)
         self.state = RunState(
             learner=self.learner,
             collector=self.collector,

@@ -151,13 +151,17 @@ def _episode(
     episode = PlayedEpisode(seed)
     observation, _ = env.reset(seed=seed)
     total = 0.0
+    memory = None
     _draw(env, film, 0, total)
     for step in range(1, most + 1):
         if _agents(kept):
-            action = actor.act(observation, noise, mode).action
+            acted = actor.act(observation, noise, mode, memory)
+            action = acted.action
         else:
             batch = actor.observations.batch_of_one(observation)
-            action = actor.actions.first(actor.act(batch, noise, mode).action)
+            acted = actor.act(batch, noise, mode, memory)
+            action = actor.actions.first(acted.action)
+        memory = acted.memory
         numbers = np.concatenate([np.ravel(part) for part in actor.observations.parts(actor.seen(observation))])
         observation, reward, terminated, truncated, info = env.step(action)
         episode.steps.append(PlayedStep(numbers[:WIDEST_LABELLED].astype(np.float64), action, float(reward)))

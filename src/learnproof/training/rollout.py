@@ -83,8 +83,11 @@ class Collector:
         self.lengths = np.zeros(self.at_once, np.int64)
         self.ended = np.zeros(count, bool)
         """Instances that ended at the last step and, in next-step mode, spend the coming one on their reset."""
-        self.rows = np.empty((count, actor.observations.size), np.float32)
-        self._flat = np.empty((count, actor.observations.size), np.float32)
+        self._flat = np.empty((count, actor.observations.size), actor.observations.dtype)
+        self.rows = self._flat if actor.normalizer is None else self._flat.astype(np.float32)
+        self.memory = np.zeros((count, actor.memory_size), np.float32) if actor.memory_size else None
+        """What a recurrent policy remembers of each instance's episode."""
+        self.row_type = self._flat.dtype if raw_rows else self.rows.dtype
 
     @property
     def can_snapshot(self) -> bool:
@@ -104,6 +107,8 @@ class Collector:
         self.returns[:] = 0
         self.lengths[:] = 0
         self.ended[:] = False
+        if self.memory is not None:
+            self.memory[:] = 0
         self._see(observation, None)
 
     def collect(
@@ -111,7 +116,7 @@ class Collector:
     ) -> tuple[Rollout, list[FinishedEpisode]]:
         """`steps` steps of every instance (of every team, where rows are agents); `on_progress` hears of the run's step count now and then."""
         count, size, width = self.env.num_envs, self.actor.observations.size, self.actor.actions.size
-        observation = np.empty((steps, count, size), np.float32)
+        observation = np.empty((steps, count, size), self.row_type)
         action = np.empty((steps, count, width), np.float32)
         log_prob = np.zeros((steps, count), np.float32)
         reward = np.empty((steps, count), np.float64)
@@ -121,9 +126,12 @@ class Collector:
         final_rows: list[int] = []
         final_observation: list[Array] = []
         episodes: list[FinishedEpisode] = []
+        remembered = None if self.memory is None else self.memory.copy()
         for t in range(steps):
             observation[t] = self._flat if self.raw_rows else self.rows
-            acted = self.actor.act_on_rows(self.rows, self.noise, "sampled", with_log_prob=not self.raw_rows)
+            acted = self.actor.act_on_rows(
+                self.rows, self.noise, "sampled", with_log_prob=not self.raw_rows, memory=self.memory
+            )
             action[t] = acted.raw
             if acted.log_prob is not None:
                 log_prob[t] = acted.log_prob
@@ -152,6 +160,8 @@ class Collector:
                 if self.mode is AutoresetMode.DISABLED:
                     observed, _ = self.env.reset(options={"reset_mask": ended})
             self.ended = ended
+            if acted.memory is not None:
+                self.memory = np.where((ended | ~valid[t])[:, None], np.float32(0), acted.memory)
             self._see(observed, reward[t])
             if on_progress is not None and t % STEPS_BETWEEN_NEWS == 0:
                 on_progress(self.steps)
@@ -170,7 +180,8 @@ class Collector:
             valid=valid,
             last_observation=(self._flat if self.raw_rows else self.rows).copy(),
             final_rows=np.array(final_rows, np.int64),
-            final_observation=np.array(final_observation, np.float32).reshape(-1, size),
+            final_observation=np.array(final_observation, self.row_type).reshape(-1, size),
+            memory=remembered,
             teams_ended=None if self.teams is None else len(episodes),
         )
         return rollout, episodes
@@ -210,7 +221,7 @@ class Collector:
                 "ended, so what a time limit cut off cannot be valued. Give it, or declare the mode that it really has."
             )
         space = self.env.single_observation_space
-        rows = np.zeros((len(ended), self.actor.observations.size), np.float32)
+        rows = np.zeros((len(ended), self.actor.observations.size), self.actor.observations.dtype)
         picked = np.flatnonzero(ended)
         if isinstance(final, np.ndarray) and final.dtype == object:
             rows[picked] = _flatten_singles(self.actor.observations, space, [final[i] for i in picked])
@@ -252,6 +263,8 @@ class Collector:
             "rows": self.rows,
             "flat": self._flat,
         }
+        if self.memory is not None:
+            own["memory"] = self.memory
         return {**{f"env.{k}": v for k, v in snapshot.items()}, **{f"collector.{k}": v for k, v in own.items()}}
 
     def load(self, state: dict[str, Any], tensors: dict[str, Array]) -> bool:
@@ -269,6 +282,8 @@ class Collector:
         self.ended = tensors["collector.ended"].copy()
         self.rows = tensors["collector.rows"].copy()
         self._flat = tensors["collector.flat"].copy()
+        if self.memory is not None:
+            self.memory = tensors["collector.memory"].copy()
         return True
 
 

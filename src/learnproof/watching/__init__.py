@@ -18,8 +18,8 @@ How it sees, from the cheapest:
     clipping.py       which gradients were clipped, and when
     loading.py        modules that are loaded with their own tensors
     environments.py   every step of the outermost environment: returns, lengths, ends; journal.py and transitions.py remember them
-    backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates, keeping.py writes it down
-    aliases.py        observations that the script rescales, called by what the environment returned
+    backward.py       where a loss meets the engine; graph.py reads its graph on inspected updates (nodes.py, terms.py), keeping.py writes it down
+    aliases.py        observations that the script changes on their way, called by what the environment returned
     written.py        networks and log-probabilities without modules and distributions, read from the graph
     calls.py          calls of modules and distributions, only while a window is open
     classes.py        which classes of environments are listened to

@@ -1,10 +1,9 @@
-"""Observations that a script rescales before its networks see them: the scale is learnt, and rows are called by what the
-environment returned.
+"""Observations that a script changes before its networks see them: rows are called by what the environment returned.
 
 While a window is open, what a network is given when it acts stands beside what the environment has just returned. If one is the
 other, number by number times a factor plus a shift that stay the same, a row of a training batch is turned back, rounded to a
-grid, and looked up among the observations of the last transitions. A scale that changes with time (a running mean) is not of
-that kind, and such rows keep their own names.
+grid, and looked up among the observations of the last transitions. Where it is changed in another way (a running mean, features), the
+rows that were acted on are remembered by their own identity, and found again where the script kept them as they were.
 """
 
 from __future__ import annotations
@@ -18,6 +17,9 @@ WIDEST = 64
 PAIRS = 24
 EQUAL = 8
 """Acting calls that were given the observation as it was, after which nothing is looked for any more."""
+A_FEW = 4
+"""Calls at the beginning in which a running mean has not moved yet."""
+MOST_ACTED = 65_536
 EXACT = 1e-5
 GRID = 4_096.0
 """Steps of the grid within the spread of a number: far above the rounding of float32, far below what tells observations apart."""
@@ -27,30 +29,52 @@ class Aliases:
     def __init__(self) -> None:
         self.given: list[Any] = []
         self.returned: list[Any] = []
-        self.equal = 0
+        self.equal = self.other = 0
         self.done = False
         self.factor: Any = None
         self.shift: Any = None
         self.step: Any = None
         self.names: dict[int, int] = {}
         """Identity of an observation's place on the grid -> its own identity."""
+        self.acted: dict[int, int] = {}
+        """Identity of a row that a network was given when it acted -> that of what the environment had returned."""
 
     @property
     def known(self) -> bool:
         return self.factor is not None
 
+    @property
+    def asks(self) -> bool:
+        """Whether it still wants to hear of acting calls."""
+        return not self.done or bool(self.acted)
+
     def meet(self, numpy: Any, returned: Any, given: Any) -> None:
         """Rows that the environment returned last, and rows that a network is given now."""
-        if self.done or returned.shape != given.shape or returned.shape[1] > WIDEST:
+        if not self.asks:
             return
-        if numpy.array_equal(returned, given):
+        if not self.done and returned.shape == given.shape and numpy.array_equal(returned, given):
             self.equal += 1
             self.done = self.equal >= EQUAL and not self.given
+            return
+        self._remember(numpy, returned, given)
+        if self.done or returned.shape != given.shape or returned.shape[1] > WIDEST:
             return
         self.given.append(given[0].copy())
         self.returned.append(returned[0].copy())
         if len(self.given) >= PAIRS:
             self._learn(numpy)
+
+    def _remember(self, numpy: Any, returned: Any, given: Any) -> None:
+        """The first meeting counts: a state may be asked about once more when the environment has gone on."""
+        self.other += 1
+        if (
+            self.equal > self.other + A_FEW
+        ):  # networks are given observations as they are; this one was given something else
+            return
+        for name, own in zip(identities(numpy, given).tolist(), identities(numpy, returned).tolist()):
+            self.acted.setdefault(name, own)
+        if len(self.acted) > 2 * MOST_ACTED:
+            self.acted = dict(list(self.acted.items())[-MOST_ACTED:])
 
     def _learn(self, numpy: Any) -> None:
         self.done = True
@@ -66,7 +90,7 @@ class Aliases:
         off = numpy.abs(returned * factor + shift - given).max(axis=0)
         if (off > EXACT * (numpy.abs(given).max(axis=0) + 1e-3)).any() or (numpy.abs(factor) < 1e-9).any():
             return
-        self.factor, self.shift = factor, shift
+        self.factor, self.shift, self.acted = factor, shift, {}
         spread = numpy.maximum(returned.std(axis=0), 1e-6 + 1e-4 * numpy.abs(returned).max(axis=0))
         self.step = spread * 8 / GRID
 
@@ -79,7 +103,9 @@ class Aliases:
 
     def translated(self, numpy: Any, rows: Any, names: Any) -> Any:
         """Identities of rows that a network was given, by what the environment returned where that is known."""
-        if rows.shape[1] != len(self.factor):
+        if self.acted:
+            return numpy.array([self.acted.get(name, name) for name in names.tolist()], numpy.uint64)
+        if not self.known or rows.shape[1] != len(self.factor):
             return names
         back = (rows - self.shift) / self.factor
         places = self._places(numpy, back)

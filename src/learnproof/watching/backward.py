@@ -27,9 +27,11 @@ from .calls import SILENT_PER_LOSS, Calls
 from .keeping import Keeping, Pending
 from .kept_calls import FEWEST_MERGED, Entry, Joined, Score, merge_calls
 from .modes import standing_aside
+from .nodes import shape_of, walk
 from .patches import Patches, leave_no_trace
 from .places import calling_line
 from .session import Session, reading, sense
+from .terms import Term
 
 CALLS_PER_LOSS = 12
 SCORES_PER_LOSS = 8
@@ -129,7 +131,7 @@ class Backward:
         session.plan.seen_graph(len(reading.nodes))
         if reading.compiled:
             session.not_seen("terms", "a part of the loss is compiled: its terms and constants cannot be seen")
-        if roots and graph.shape_of(roots[0], 0) is None:
+        if roots and shape_of(roots[0], 0) is None:
             session.not_seen("shapes", "this version of torch does not tell the shapes of a graph (2.5 and later do)")
         if reading.truncated:
             session.not_seen(
@@ -243,10 +245,10 @@ class Backward:
         inside: set[Any] = set()
         for score in pending.scores:
             first = score.node[0] if isinstance(score.node, list) else score.node
-            inside.update(graph.walk([pending.reading.members[first]], 300))
+            inside.update(walk([pending.reading.members[first]], 300))
         return [node.name() for node in pending.reading.both_sides if node not in inside][:8]
 
-    def _term(self, term: graph.Term) -> dict[str, Any]:
+    def _term(self, term: Term) -> dict[str, Any]:
         names = sorted(
             {
                 self.session.names.of_parameter(node.variable)

@@ -17,12 +17,12 @@ import threading
 import weakref
 from typing import Any
 
-from . import graph
 from .glances import held, is_a
 from .homemade import HomeMade
 from .identity import flat_rows
 from .kept_calls import Call, Entry, Score, by_row
 from .modes import standing_aside
+from .nodes import number_of
 from .patches import Patches, leave_no_trace, with_subclasses
 from .session import Session, reading, sense
 
@@ -240,11 +240,11 @@ class Calls:
         if output.requires_grad:
             if session.inspecting or session.early:
                 given = arguments[0].detach() if arguments and is_a(arguments[0], torch.Tensor) else None
-                node = graph.number_of(output.grad_fn)
+                node = number_of(output.grad_fn)
                 self._keep_graded(Call(module, entry, given, output.detach(), node, session.env_steps, session.updates))
         elif self.silent_bytes < SILENT_BYTES:
             kept = output.detach().float().cpu().numpy().copy()
-            if depth == 0 and not session.aliases.done:
+            if session.aliases.asks:  # before anybody asks for its rows, which lets go of them
                 self._meet(entry)
             entry.rows(session.numpy)
             call = Call(module, entry, None, kept, None, session.env_steps, session.updates)
@@ -332,7 +332,7 @@ class Calls:
             entry,
             None if value is None or value.numel() > OUTPUT_NUMBERS else value.detach(),
             answer.detach(),
-            graph.number_of(answer.grad_fn),
+            number_of(answer.grad_fn),
             session.env_steps,
             session.updates,
         )

@@ -17,7 +17,7 @@ from .session import Session, sense
 AROUND = """
 if our_watcher is None:
     return our_original({passed})
-our_turn = our_watcher.enter_WHAT({given})
+our_turn = our_watcher.enter_WHAT({given}, {named})
 try:
     our_answer = our_original({passed})
 except BaseException as our_error:

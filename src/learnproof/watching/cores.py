@@ -1,8 +1,8 @@
-"""The environment inside of its wrappers: what it pays itself, beside what the wrappers make of that.
+"""The environment inside of its wrappers: what it pays itself and when it ends, beside what the wrappers make of that.
 
-A wrapper may scale, shape or clip rewards, and it may turn them round by mistake; the script sees only what comes out. Where a
-wrapper stands around an environment that could change its rewards, those of the innermost one are summed up too, episode by
-episode.
+A wrapper may scale, shape or clip rewards, and it may turn them round by mistake, or call an end a time limit; the script sees only what
+comes out. Where a wrapper stands around an environment that could change its answers, the rewards of the innermost one are summed up too,
+episode by episode, and its own word on the end is kept.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class Cores:
     def __init__(self) -> None:
         self.known: dict[int, Any] = {}
         self.sums: dict[int, float] = {}
+        self.ended: dict[int, bool] = {}
+        """Whether the last step was an end of the task."""
 
     def watch(self, core: Any) -> None:
         self.known[id(core)] = weakref.ref(core)
@@ -70,6 +72,7 @@ class Cores:
         known = self.known.get(id(core))
         if known is not None and known() is core:
             self.sums[id(core)] += float(answer[1])
+            self.ended[id(core)] = len(answer) == 5 and bool(answer[2])
 
     def taken(self, core: int) -> float:
         found = self.sums.get(core, 0.0)

@@ -64,6 +64,8 @@ class Environments:
         self.current: Any = None
         """What an environment returned last, as rows; None where that is not needed."""
         self.window_start = 0
+        self.only: Any = None
+        """Which copies of a vector the reset under way is for; None = all."""
         self.cores = Cores()
         self.insides: dict[int, tuple[Any, Stream]] = {}
         """id of an environment of a library inside of a home-made one -> reference to it, and the outer one's stream."""
@@ -92,9 +94,11 @@ class Environments:
         self.local.inside = True
         return True
 
-    def enter_reset(self, given: tuple[Any, ...]) -> bool:
+    def enter_reset(self, given: tuple[Any, ...], named: dict[str, Any]) -> bool:
         outermost = self._enter(given)
         if outermost:
+            options: Any = named.get("options")
+            self.only = options.get("reset_mask") if is_a(options, dict) else None  # Gymnasium takes it out
             self.classes.watch_steps(type(given[0]))
             if self.session.cycle_updates:
                 self.session.cycle_begins()
@@ -102,13 +106,13 @@ class Environments:
 
     def leave_reset(self, given: tuple[Any, ...], named: dict[str, Any], answer: Any) -> None:
         if not self._unmet(given[0]):
-            self.was_reset(given[0], answer)
+            self.was_reset(given[0], answer, self.only)
 
     def _unmet(self, environment: Any) -> bool:
         """A home-made one of which nothing is known before its first step."""
         return type(environment) in self.classes.home_made and id(environment) not in self.streams
 
-    def enter_step(self, given: tuple[Any, ...]) -> bool | None:
+    def enter_step(self, given: tuple[Any, ...], named: dict[str, Any]) -> bool | None:
         """None for a step inside of another one's, whose reward is wanted."""
         outermost = self._enter(given)
         if outermost and self.session.cycle_updates:
@@ -133,14 +137,16 @@ class Environments:
     # ------------------------------------------------------------------ what happened
 
     @reading("environments")
-    def was_reset(self, environment: Any, answer: Any) -> None:
+    def was_reset(self, environment: Any, answer: Any, only: Any = None) -> None:
+        """`only`: which copies of a vector begin anew, where not all do."""
         stream = self._stream(environment)
         if not stream.vector and stream.steps > stream.begun[0]:  # the script itself has cut the episode
             self._episode(stream, 0, False, True, None)
-        for copy in range(stream.copies):
+        anew = range(stream.copies) if only is None else self.session.numpy.flatnonzero(only).tolist()
+        for copy in anew:
             stream.returns[copy], stream.begun[copy] = 0.0, stream.steps
-        for core in stream.cores:
-            self.cores.taken(core)
+            if stream.cores:
+                self.cores.taken(stream.cores[copy])
         if stream.vector:
             stream.ended, stream.any_ended = self.session.numpy.zeros(stream.copies, bool), False
         stream.last_observation = answer[0] if is_a(answer, tuple) and len(answer) == 2 else answer
@@ -219,7 +225,12 @@ class Environments:
             stream.lengths[length] = stream.lengths.get(length, 0) + 1
             terminated = length < stream.longest or stream.lengths[length] < homemade.AT_THE_LIMIT
         self.episodes += 1
-        inside = self.cores.taken(stream.cores[copy]) if stream.cores else None
+        inside = None
+        if stream.cores:
+            if self.cores.ended.get(stream.cores[copy]):
+                stream.ends_inside += 1
+                stream.hidden_ends += not terminated
+            inside = self.cores.taken(stream.cores[copy])
         if self.episodes <= EPISODES_TOLD or self.episodes % (1 << (self.episodes // EPISODES_TOLD).bit_length()) == 0:
             body: dict[str, Any] = {
                 "return": float(stream.returns[copy]),
@@ -422,6 +433,8 @@ class Environments:
                 steps=stream.steps,
                 episodes=stream.episodes,
                 hidden_limits=stream.hidden_limits,
+                ends_inside=stream.ends_inside,
+                hidden_ends=stream.hidden_ends,
             )
 
 

@@ -18,8 +18,10 @@ Saved tensors may have been freed or changed in place; each is read under guard,
 
 from __future__ import annotations
 
-from threading import get_ident
 from typing import Any
+
+from .nodes import REDUCTIONS, THROUGH, number_of, operand, saved, shape_of, walk
+from .terms import Term, additions, one_number, split
 
 NODES_WALKED = 20_000
 NODES_BESIDE = 200
@@ -27,19 +29,10 @@ STRUCTURE = 40
 """Names of nodes kept of each term, breadth first."""
 NUMBERS_PER_CONSTANT = 65_536
 CONSTANTS_PER_LOSS = 24
-THROUGH = (
-    "ViewBackward0", "ReshapeAliasBackward0", "UnsafeViewBackward0", "SqueezeBackward0", "SqueezeBackward1",
-    "SqueezeBackward2", "UnsqueezeBackward0", "ExpandBackward0", "CloneBackward0", "ToCopyBackward0", "AliasBackward0",
-    "TransposeBackward0", "PermuteBackward0",
-)  # fmt: skip
 PICKING = (
     "GatherBackward0", "IndexBackward0", "IndexSelectBackward0", "SelectBackward0", "SliceBackward0", "StackBackward0",
     "CatBackward0", "TakeBackward0", "TakeAlongDimBackward0",
 )  # fmt: skip
-REDUCTIONS = {
-    "MeanBackward0": "mean", "MeanBackward1": "mean", "SumBackward0": "sum", "SumBackward1": "sum",
-    "NanmeanBackward0": "mean", "NansumBackward0": "sum",
-}  # fmt: skip
 BINARY = (
     "AddBackward0",
     "SubBackward0",
@@ -55,18 +48,6 @@ KEPT_DIMENSIONS = (
 )  # fmt: skip
 """Reductions that may leave a dimension of 1."""
 REGRESSIONS = ("MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0", "L1LossBackward0")
-
-
-class Term:
-    def __init__(self, node: Any, coefficient: float, reductions: list[str]) -> None:
-        self.node = node
-        self.coefficient = coefficient
-        self.reductions = reductions
-        self.shape = shape_of(node, 0)
-        self.nodes: list[Any] = []
-        self.members: set[Any] = set()
-        """Their numbers."""
-        self.structure: list[str] = []
 
 
 class Constant:
@@ -133,34 +114,13 @@ def read(torch: Any, roots: list[Any], values: bool = True) -> Reading:
     for node in reading.nodes:
         _look_at(torch, node, reading)
     for root in roots:
-        _split(torch, root, 1.0, [], reading.terms, 0, values, reading.added)
+        split(torch, root, 1.0, [], reading.terms, 0, values)
+        reading.added += additions(root)
     for term in reading.terms[:16]:
         term.nodes = walk([term.node], NODES_WALKED)
         term.members = {number_of(node) for node in term.nodes}
         term.structure = [node.name() for node in term.nodes[:STRUCTURE]]
     return reading
-
-
-def number_of(node: Any) -> Any:
-    """Tells a node from all others without holding it: autograd counts them, in each thread for itself."""
-    try:
-        return None if node is None else (get_ident(), node._sequence_nr())
-    except AttributeError:  # torch before 2.1
-        return node
-
-
-def walk(roots: list[Any], most: int) -> list[Any]:
-    """Nodes breadth first from the roots."""
-    seen = {root for root in roots if root is not None}
-    order = list(seen)
-    for node in order:
-        if len(order) >= most:
-            break
-        for following, _ in node.next_functions:
-            if following is not None and following not in seen:
-                seen.add(following)
-                order.append(following)
-    return order
 
 
 def _handed_on(node: Any) -> set[Any]:
@@ -174,21 +134,6 @@ def _handed_on(node: Any) -> set[Any]:
         if here.name() in THROUGH or here.name() in PICKING:
             waiting += [following for following, _ in here.next_functions]
     return found
-
-
-def shape_of(node: Any, output: int) -> tuple[int, ...] | None:
-    try:
-        return tuple(int(size) for size in node._input_metadata[output].shape)
-    except (AttributeError, IndexError, RuntimeError, TypeError):
-        return None
-
-
-def saved(node: Any, name: str) -> Any:
-    """A saved tensor or number, or None where it was freed, changed in place, or never kept."""
-    try:
-        return getattr(node, "_saved_" + name)
-    except (AttributeError, RuntimeError):
-        return None
 
 
 def copied(torch: Any, value: Any) -> Any:
@@ -206,14 +151,6 @@ def copied(torch: Any, value: Any) -> Any:
     return value.clone()
 
 
-def _operand(node: Any, position: int) -> Any:
-    following = node.next_functions
-    return following[position][0] if position < len(following) else None
-
-
-# ---------------------------------------------------------------------- one node
-
-
 def _look_at(torch: Any, node: Any, reading: Reading) -> None:
     name = node.name()
     if name == "torch::autograd::AccumulateGrad":
@@ -222,9 +159,9 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
     if name.startswith("CompiledFunction"):
         reading.compiled = True
     if name in ("LogSoftmaxBackward0", "LogsumexpBackward0"):
-        below = _operand(node, 0)
+        below = operand(node, 0)
         while below is not None and below.name() in THROUGH:
-            below = _operand(below, 0)
+            below = operand(below, 0)
         reading.softmax_twice += below is not None and below.name() == "SoftmaxBackward0"
     if name in ("LogSoftmaxBackward0", "SoftmaxBackward0") and reading.values:
         result = saved(node, "result")
@@ -249,15 +186,15 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
         if len(reading.clips) >= 8:
             return
         limits = [saved(node, "min"), saved(node, "max")]
-        reading.clips.append([float(v) if isinstance(v, (int, float)) else _one(torch, v) for v in limits])
+        reading.clips.append([float(v) if isinstance(v, (int, float)) else one_number(torch, v) for v in limits])
     elif name == "GatherBackward0":
         reading.gathers.append(number_of(node))
         _picked_down(torch, node, reading)
-        _keep(torch, reading, "index", saved(node, "index"), node, _operand(node, 0))
+        _keep(torch, reading, "index", saved(node, "index"), node, operand(node, 0))
     elif name == "IndexBackward0":
         _outer_pick(torch, node, reading)
     elif name in ("NllLossBackward0", "NllLoss2DBackward0"):
-        _keep(torch, reading, "label", saved(node, "target"), node, _operand(node, 0))
+        _keep(torch, reading, "label", saved(node, "target"), node, operand(node, 0))
 
 
 def _keep(
@@ -269,7 +206,7 @@ def _keep(
 
 
 def _regression(torch: Any, node: Any, name: str, reading: Reading) -> None:
-    first, second = _operand(node, 0), _operand(node, 1)
+    first, second = operand(node, 0), operand(node, 1)
     if first is not None and second is not None:
         reading.both_sides.append(node)
     elif second is None:
@@ -280,12 +217,12 @@ def _regression(torch: Any, node: Any, name: str, reading: Reading) -> None:
 
 def _difference(torch: Any, node: Any, reading: Reading) -> None:
     """(v - y)^2 keeps v - y; with v known from a module's call, y follows."""
-    below = _operand(node, 0)
+    below = operand(node, 0)
     while below is not None and below.name() in THROUGH:
-        below = _operand(below, 0)
+        below = operand(below, 0)
     if below is None or below.name() not in ("SubBackward0", "RsubBackward1"):
         return
-    first, second = _operand(below, 0), _operand(below, 1)
+    first, second = operand(below, 0), operand(below, 1)
     if below.name() == "RsubBackward1":
         _keep(torch, reading, "difference", saved(node, "self"), node, first, sign=-1)
     elif first is not None and second is not None:
@@ -297,18 +234,18 @@ def _difference(torch: Any, node: Any, reading: Reading) -> None:
 
 def _is_of_a_mean_error(node: Any) -> bool:
     """mean(v - y) ** 2 of many rows: errors of opposite signs cancel before they are squared."""
-    below = _seen_through(_operand(node, 0))
+    below = _seen_through(operand(node, 0))
     if below is None or below.name() not in REDUCTIONS or shape_of(below, 0) != ():
         return False
-    error = _seen_through(_operand(below, 0))
+    error = _seen_through(operand(below, 0))
     if error is None or error.name() not in ("SubBackward0", "RsubBackward1"):
         return False
-    one_sided = (_operand(error, 0) is None) != (_operand(error, 1) is None)
+    one_sided = (operand(error, 0) is None) != (operand(error, 1) is None)
     return one_sided and max(shape_of(error, 0) or (1,), default=1) > 1
 
 
 def _weight(torch: Any, node: Any, reading: Reading) -> None:
-    first, second = _operand(node, 0), _operand(node, 1)
+    first, second = operand(node, 0), operand(node, 1)
     if first is not None and second is not None:
         _divergence(torch, node, first, second, reading)
     if (first is None) == (second is None):
@@ -323,22 +260,22 @@ def _divergence(torch: Any, node: Any, first: Any, second: Any, reading: Reading
     for own, other, name in ((first, second, "other"), (second, first, "self")):
         if own.name() not in ("ExpBackward0", "SoftmaxBackward0") or other.name() != "SubBackward0":
             continue
-        if _operand(other, 0) is not None and _operand(other, 1) is None:
+        if operand(other, 0) is not None and operand(other, 1) is None:
             _keep(torch, reading, "divergence", saved(node, name), node, other)
             return
 
 
 def _ratio(torch: Any, node: Any, reading: Reading) -> None:
-    below = _operand(node, 0)
+    below = operand(node, 0)
     for _ in range(8):
         if below is not None and below.name() in (*THROUGH, "SumBackward1", "ClampBackward1", "MaskedFillBackward0"):
-            below = _operand(below, 0)
+            below = operand(below, 0)
         elif below is not None and below.name() == "MulBackward0":  # by a mask: a constant
-            operands = [_operand(below, 0), _operand(below, 1)]
+            operands = [operand(below, 0), operand(below, 1)]
             below = next((o for o in operands if o is not None), None) if None in operands else None
     if below is None or below.name() != "SubBackward0":
         return
-    first, second = _operand(below, 0), _operand(below, 1)
+    first, second = operand(below, 0), operand(below, 1)
     if first is not None and second is not None:
         reading.ratios_to_themselves += number_of(_seen_through(first)) == number_of(_seen_through(second))
     elif first is not None and second is None:
@@ -349,7 +286,7 @@ def _ratio(torch: Any, node: Any, reading: Reading) -> None:
 
 def _seen_through(node: Any) -> Any:
     while node is not None and node.name() in THROUGH:
-        node = _operand(node, 0)
+        node = operand(node, 0)
     return node
 
 
@@ -379,7 +316,7 @@ def _weighed_late(node: Any, reading: Reading) -> None:
         return
     below = operands[0][0]
     while below is not None and below.name() in (*THROUGH, "NegBackward0"):
-        below = _operand(below, 0)
+        below = operand(below, 0)
     if below is None or (below.name() not in REDUCTIONS and below.name() not in REGRESSIONS):
         return
     inputs = [shape_of(following, output) for following, output in below.next_functions if following is not None]
@@ -418,73 +355,3 @@ def _picked_down(torch: Any, node: Any, reading: Reading) -> None:
 
 
 # ---------------------------------------------------------------------- additive terms
-
-
-def _split(
-    torch: Any,
-    node: Any,
-    coefficient: float,
-    reductions: list[str],
-    terms: list[Term],
-    depth: int,
-    values: bool,
-    added: list[int],
-) -> None:
-    """`added` gets an entry for each addition, row by row, of something that has no gradient."""
-    name = node.name()
-    if depth < 60 and len(terms) < 64:
-        if name in ("AddBackward0", "SubBackward0"):
-            alpha = float(saved(node, "alpha") or 1.0)
-            shape = shape_of(node, 0)
-            rows = shape is not None and max(shape, default=1) > 1
-            if rows and (_operand(node, 0) is None) != (_operand(node, 1) is None):
-                added.append(1)
-            for position, sign in ((0, 1.0), (1, alpha if name == "AddBackward0" else -alpha)):
-                below = _operand(node, position)
-                if below is not None:
-                    _split(torch, below, coefficient * sign, reductions, terms, depth + 1, values, added)
-            return
-        if name in REDUCTIONS:
-            _split(
-                torch, _operand(node, 0), coefficient, [*reductions, REDUCTIONS[name]], terms, depth + 1, values, added
-            )
-            return
-        if name in ("CatBackward0", "StackBackward0"):
-            below_all = [below for below, _ in node.next_functions if below is not None]
-            if len({below.name() for below in below_all}) == 1 and len(below_all) > 4:
-                terms.append(Term(node, coefficient, reductions))  # many alike: one term, not one each
-                return
-            for below in below_all:
-                _split(torch, below, coefficient, [*reductions, "stack"], terms, depth + 1, values, added)
-            return
-        scale = _scale(torch, node, name) if values or name in THROUGH or name == "NegBackward0" else None
-        if scale is not None:
-            _split(torch, scale[0], coefficient * scale[1], reductions, terms, depth + 1, values, added)
-            return
-    terms.append(Term(node, coefficient, reductions))
-
-
-def _scale(torch: Any, node: Any, name: str) -> tuple[Any, float] | None:
-    """The node below and the factor, where this one only multiplies by a number or passes on."""
-    first, second = _operand(node, 0), _operand(node, 1)
-    if name == "NegBackward0":
-        return first, -1.0
-    if name in ("RsubBackward0", "RsubBackward1") and first is not None and second is None:
-        return first, -1.0
-    if name in THROUGH:
-        return (first, 1.0) if first is not None else None
-    if name == "MulBackward0" and (first is None) != (second is None):
-        factor = _one(torch, saved(node, "other") if second is None else saved(node, "self"))
-        return None if factor is None else (first if second is None else second, factor)
-    if name == "DivBackward0" and first is not None and second is None:
-        divisor = _one(torch, saved(node, "other"))
-        return None if not divisor else (first, 1.0 / divisor)
-    return None
-
-
-def _one(torch: Any, value: Any) -> float | None:
-    if isinstance(value, (int, float)):
-        return float(value)
-    if torch.is_tensor(value) and value.numel() == 1:
-        return float(value.detach())
-    return None

@@ -42,7 +42,7 @@ class Entry:
                 self.action = flat[:, self.widths[0] :]
                 flat = flat[:, : self.widths[0]]
             self.rows_ = numpy.zeros(0, numpy.uint64) if flat is None else identities(numpy, flat)
-            if flat is not None and self.aliases is not None and self.aliases.known:
+            if flat is not None and self.aliases is not None:
                 self.rows_ = self.aliases.translated(numpy, flat, self.rows_)
             self.value = None
         return self.rows_
@@ -89,7 +89,7 @@ class Call:
         """The module's own input, kept for graded calls of modules that can be asked again without effect."""
         self.output = output
         self.node = node
-        """Its number (graph.number_of); a list of them where many calls were merged."""
+        """Its number (nodes.number_of); a list of them where many calls were merged."""
         self.time = time
         self.update = update
         self.chain: tuple[Any, ...] = ()

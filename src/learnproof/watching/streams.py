@@ -47,6 +47,7 @@ class Stream:
         """Of a home-made one: length of an episode -> how many ended with it."""
         self.any_shorter = False
         self.hidden_limits = 0
+        self.ends_inside = self.hidden_ends = 0
         """Episodes that were cut there, and that the outermost wrapper says ended by themselves."""
         self.spec: Any = None
         self.own: Any = None

@@ -4,14 +4,14 @@
     input_of(node)    the rows that went into the first layer behind it
     log_probs(...)    a log-softmax read at an index: gather, indexing, or a cross-entropy per row
 
-Everything is read from saved tensors, under guard (graph.saved); nothing is computed on the script's own tensors but copies.
+Everything is read from saved tensors, under guard (nodes.saved); nothing is computed on the script's own tensors but copies.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .graph import THROUGH, number_of, saved, shape_of, walk
+from .nodes import THROUGH, number_of, saved, shape_of, walk
 
 NODES_BEHIND = 400
 WIDEST = 65_536

@@ -94,7 +94,7 @@ def test_sac(env, layer_norm):
     given = batch(made, discrete=made.critics.discrete)
     target = made.targets(given, made.alpha())
 
-    rows, action = made._critic_rows(given)
+    rows, action = made._critic_rows(given, given.observation)
     said = [v.squeeze(1) if action is None else v.gather(1, action).squeeze(1) for v in made.critics(rows)]
     critic_loss = sum(0.5 * ((value - target.clone()).square() * given.weight).mean() for value in said)
     expected = by_autograd(critic_loss, made.critic_stepper)

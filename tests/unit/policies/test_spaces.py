@@ -35,7 +35,7 @@ def test_observations_become_rows_of_the_announced_size(space, size):
     batched.seed(0)
     rows = ObservationLayout(space).flatten(batched.sample())
     assert rows.shape == (6, size)
-    assert rows.dtype == np.float32
+    assert rows.dtype == (np.uint8 if space.dtype == np.uint8 else np.float32)
     assert np.isfinite(rows).all()
 
 
@@ -46,9 +46,15 @@ def test_discrete_observations_are_one_hot_from_their_start():
     assert multi.tolist() == [[0, 1, 0, 0, 1]]
 
 
-def test_images_are_scaled_to_one():
-    rows = ObservationLayout(spaces.Box(0, 255, (1, 2), np.uint8)).flatten(np.array([[[0, 255]]], np.uint8))
-    assert rows.tolist() == [[0, 1]]
+def test_bytes_stay_bytes_unless_other_numbers_stand_beside_them():
+    picture = spaces.Box(0, 255, (1, 2), np.uint8)
+    rows = ObservationLayout(picture).flatten(np.array([[[0, 255]]], np.uint8))
+    assert rows.dtype == np.uint8
+    assert rows.tolist() == [[0, 255]]
+    mixed = ObservationLayout(spaces.Dict({"picture": picture, "gauge": spaces.Box(-9, 9, (1,), np.float32)}))
+    rows = mixed.flatten({"picture": np.array([[[0, 255]]], np.uint8), "gauge": np.array([[-2.0]], np.float32)})
+    assert rows.dtype == np.float32
+    assert sorted(rows[0].tolist()) == [-2, 0, 1]
 
 
 def test_rows_are_copies_so_that_an_environment_that_reuses_its_buffer_changes_nothing():

@@ -15,6 +15,7 @@ from learnproof.proof.statistics import (
     block_means,
     effective_sample_size,
     holm_levels,
+    policies_test,
     rise_test,
     sample_size_needed,
     sign_flip_test,
@@ -281,3 +282,25 @@ def test_the_welch_test_sees_a_lead_and_copes_with_no_spread():
     assert welch_test([1, 1, 1], [2, 2, 2]) == 0.0
     assert welch_test([2, 2, 2], [2, 2, 2]) == 1.0
     assert welch_test([2], [3]) == 1.0
+
+
+def test_policies_test_sees_a_rise_at_the_beginning_and_errs_as_often_as_it_says() -> None:
+    source = np.random.default_rng(0)
+    policies = np.repeat(np.arange(20), 3)
+    curve = np.repeat(np.minimum(1.0, np.arange(20) / 4), 3)
+    assert all(policies_test(source.normal(size=60) * 0.2 + curve, policies) < 1e-3 for _ in range(20))
+    hits = sum(policies_test(source.normal(size=60), policies) <= 0.05 for _ in range(2_000))
+    assert hits <= 0.05 * 2_000 + 3 * np.sqrt(2_000 * 0.05 * 0.95)
+
+
+def test_policies_test_says_nothing_where_each_point_has_a_policy_of_its_own() -> None:
+    series = np.arange(60.0)
+    assert policies_test(series, np.arange(60)) is None
+    assert rise_test(series, list(range(60))).p_value == rise_test(series).p_value
+    assert rise_test(series, [None] * 60).p_value == rise_test(series).p_value
+
+
+def test_policies_test_of_points_without_noise() -> None:
+    policies = np.repeat(np.arange(20), 3)
+    assert policies_test(policies.astype(float), policies) == 0.0
+    assert policies_test(-policies.astype(float), policies) == 1.0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from learnproof.config import EvidenceSettings, Settings
-from learnproof.training.inspection import InspectionPlan, OpenPlan, _Columns
+from learnproof.training.inspection import InspectionPlan, OpenPlan, _Columns, thinned
 
 
 def plan(**changes):
@@ -68,3 +68,12 @@ def test_where_the_end_is_unknown_the_first_are_inspected_and_then_ever_fewer():
     assert 3000 < chosen[-1] < 6000
     assert OpenPlan(EvidenceSettings(max_inspections=1)).iterations == {0}
     assert not OpenPlan(EvidenceSettings(enabled=False)).iterations
+
+
+def test_images_are_kept_thinned_and_other_observations_whole():
+    narrow, wide = np.arange(12).reshape(2, 6), np.arange(2 * 28_224).reshape(2, -1)
+    assert thinned({"observation": narrow, "row": np.arange(2)})["observation"] is narrow
+    kept = thinned({"observation": wide, "row": np.arange(2)})
+    assert kept["observation"].shape == (2, 1024)
+    assert kept["observation"][:, [0, -1]].tolist() == wide[:, [0, -1]].tolist()
+    assert kept["row"].tolist() == [0, 1]

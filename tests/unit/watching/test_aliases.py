@@ -46,6 +46,31 @@ def test_observations_given_as_they_are_end_the_search() -> None:
     assert not aliases.known
 
 
+def test_rows_changed_in_another_way_are_found_again_where_they_were_kept() -> None:
+    returned = observations(4, 200)
+    moving = (returned - np.linspace(0, 1, 200, dtype=np.float32)[:, None]) / np.linspace(1, 2, 200, dtype=np.float32)[
+        :, None
+    ]
+    features = np.hstack([np.tanh(returned), returned**2])
+    for given in (moving, features):
+        aliases = Aliases()
+        for one, other in zip(returned, given, strict=True):
+            aliases.meet(np, one[None], other[None])
+        aliases.meet(np, returned[:1], given[1:2])  # asked about once more, when the environment has gone on
+        assert not aliases.known
+        names = identities(np, returned)
+        assert (aliases.translated(np, given, identities(np, given)) == names).all()
+        other = identities(np, given + 1)
+        assert (aliases.translated(np, given + 1, other) == other).all()
+
+
+def test_what_another_network_is_given_counts_for_nothing_where_one_is_given_observations() -> None:
+    returned = observations(5, 50)
+    aliases = met(returned, returned)
+    aliases.meet(np, returned[:1], returned[:1] ** 2)
+    assert not aliases.asks
+
+
 def test_what_is_no_fixed_scale_is_left_alone() -> None:
     returned = observations(2)
     drifting = returned / np.linspace(1, 2, len(returned), dtype=np.float32)[:, None] ** 8

@@ -10,6 +10,8 @@ import torch
 import learnproof
 from learnproof.evidence import Evidence
 from learnproof.proof.check import Finding
+from learnproof.proof.seen import seen
+from learnproof.proof.watched.ends import EndsTold
 from learnproof.proof.watched.performance import unless_turned_round
 from learnproof.watching.cores import cores_of
 
@@ -95,3 +97,37 @@ def test_a_reward_that_was_turned_round_keeps_a_run_from_being_proven(tmp_path, 
     assert unless_turned_round(evidence, finding()).status == status
     failed = dataclasses.replace(finding(), status="fail")
     assert unless_turned_round(evidence, failed) is failed
+
+
+class Folded(gym.Wrapper):
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, False, terminated or truncated, info
+
+
+class Passed(gym.Wrapper):
+    def step(self, action):
+        return self.env.step(action)
+
+
+@pytest.mark.parametrize(("wrapper", "status"), [(Folded, "fail"), (Passed, "pass")])
+def test_an_end_that_a_wrapper_calls_a_time_limit_is_named(tmp_path, wrapper, status):
+    evidence = played(tmp_path / "run", wrapper(pole()))
+    assert EndsTold().look(seen(evidence)).status == status
+
+
+def test_a_reset_of_some_copies_leaves_the_others_their_episodes(tmp_path):
+    environment = gym.vector.SyncVectorEnv([pole] * 3, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
+    lengths, own = [], np.zeros(3, int)
+    rng = np.random.default_rng(0)
+    with learnproof.watch(out=tmp_path / "run"):
+        environment.reset(seed=0)
+        for _ in range(300):
+            _, _, terminated, truncated, _ = environment.step(rng.integers(2, size=3))
+            own += 1
+            ended = terminated | truncated
+            if ended.any():
+                lengths += own[ended].tolist()
+                own[ended] = 0
+                environment.reset(options={"reset_mask": ended})
+    assert [episode.length for episode in Evidence.read(tmp_path / "run").episodes] == lengths

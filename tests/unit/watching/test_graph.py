@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributions import Categorical
 
-from learnproof.watching import graph
+from learnproof.watching import graph, nodes
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_huge_graph_is_cut_off_and_says_so(network, monkeypatch):
 def test_a_reading_that_has_let_go_keeps_no_weight_and_still_knows_its_nodes():
     weight = torch.ones(3, requires_grad=True)
     output = weight * 2
-    number = graph.number_of(output.grad_fn)
+    number = nodes.number_of(output.grad_fn)
     reading = read(F.mse_loss(output, torch.zeros(3)))
     alive = weakref.ref(weight)
     reading.let_go()

@@ -143,6 +143,8 @@ def _explain(
         if only is not None and not {(future, soft), (future, WRONG_SIGN)} & only:
             continue
         ahead = np.stack([numbers[rows], *(column[rows] for column in columns)], axis=1)
+        if not np.isfinite(ahead[~(terminated | cut)]).all():
+            continue
         solved = _solve(np.concatenate([reward[:, None], ahead], axis=1), y, ~(terminated | cut), spread)
         if solved is None:
             continue

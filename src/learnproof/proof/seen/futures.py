@@ -30,7 +30,10 @@ def futures(
             for layer, row in enumerate(output.astype(np.float64)):
                 _put(single, f"{about.get('module')}[{layer}]", row)
             continue
-        if output is None or output.ndim == 0 or len(output) != count:
+        if output is None or output.ndim == 0:
+            continue
+        output = _of_those_that_go_on(loss, output, count)
+        if len(output) != count:
             continue
         name = str(about.get("module"))
         numbers = output.astype(np.float64)
@@ -56,6 +59,27 @@ def futures(
         yield how, networks, numbers, "", []
         for correction, columns in _soft_columns(loss, count, bound):
             yield f"{how}, less a log-probability", networks, numbers, correction, columns
+
+
+def _of_those_that_go_on(loss: Loss, output: Array, count: int) -> Array:
+    """A network that was asked only about the rows that do not end (or are not cut either): its answers at those rows, nan at the others.
+    That it was so is shown where the target then fits."""
+    rows = loss.arrays.get("t.row")
+    if (
+        rows is None
+        or len(output) >= count
+        or len(rows) != count
+        or not np.array_equal(np.sort(rows), np.arange(count))
+    ):
+        return output
+    terminated, truncated = np.zeros(count, bool), np.zeros(count, bool)
+    terminated[rows], truncated[rows] = loss.arrays["t.terminated"], loss.arrays["t.truncated"]
+    for over in (terminated, terminated | truncated):
+        if len(output) == int((~over).sum()):
+            whole = np.full((count, *output.shape[1:]), np.nan)
+            whole[~over] = output
+            return whole
+    return output
 
 
 def _duelling(single: list[tuple[str, Array]], wide: list[tuple[str, Array]]) -> list[tuple[str, Array]]:

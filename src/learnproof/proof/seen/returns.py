@@ -12,21 +12,19 @@ of the ways to treat them explains the number found there:
     first rows      go on (right), or stop: the ends are shifted by one
     cut rows        a time limit: bootstrap from the true last state (right), stop as if terminal, or go on
     last rows       of the rollout: bootstrap from the state that follows (right), from the state itself, or from nothing
-
-A weight of a log-probability that is no regression's target (REINFORCE) obeys the same line without V, up to an
-affine change (baseline, normalisation): w[t] = alpha r[t] + gamma w[t+1] + beta (1 - gamma), and w = alpha r + beta at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from .fitting import least_squares, trimmed_least_squares
+from .fitting import trimmed_least_squares
 from .losses import Array
-from .rollouts import Rollout, Targets
+from .rollouts import Rollout, Targets, agree
 
 MATCHED = 1e-3
 """Largest error of a row, over the spread of the returns, that still counts as rounding: targets computed back from float32
@@ -38,6 +36,9 @@ ROUNDED = 20
 """Times the error of the rows inside of episodes."""
 MOST_INSIDE = 0.9
 """Share of the rows inside episodes that a definition must explain; where two rollouts meet, one in a rollout does not."""
+NEARLY_ONE = 1e-2
+"""Small rewards inside of episodes tell their scale badly, and large ones at the ends would show it: where rewards as they are explain
+the rows as well, they are taken so."""
 FEW_ELSEWHERE = 64
 REWARD_ALONE = 1e-5
 """Difference, over their size, of returns from rewards alone."""
@@ -76,6 +77,17 @@ def rollout_fits(rollout: Rollout) -> list[Fit]:
 def fit_targets(rollout: Rollout, targets: Targets) -> Fit | None:
     """The best explanation of a value head's targets, or None where there are too few rows to tell."""
     best: Fit | None = None
+    for source in value_sources(rollout, targets):
+        fit = _fit(rollout, targets.target, source)
+        if fit is not None and (best is None or fit.error < best.error):
+            best = fit
+        if best is not None and best.matched:
+            break
+    return best
+
+
+def value_sources(rollout: Rollout, targets: Targets) -> list[dict[int, float]]:
+    """Values of states that the targets may be made of: what the value head said when it was asked, what it predicts in the loss."""
     values = [heads for name, heads in rollout.silent if _same_head(name, targets.module)] or [
         heads for _, heads in rollout.silent
     ]
@@ -84,13 +96,50 @@ def fit_targets(rollout: Rollout, targets: Targets) -> Fit | None:
         for identity, number in zip(rollout.observation.tolist(), targets.prediction, strict=True)
         if np.isfinite(number)
     }
-    for source in [*values, own]:
-        fit = _fit(rollout, targets.target, source)
-        if fit is not None and (best is None or fit.error < best.error):
-            best = fit
-        if best is not None and best.matched:
-            break
-    return best
+    return [*({**own, **heads} for heads in values if agree(heads, own)), *values, own]
+
+
+def advantages_scaled_by(rollout: Rollout, targets: Targets) -> float | None:
+    """The factor by which advantages were multiplied before a target was made of them: y = V + a A + b for some b. None where the rows are
+    not of that form.
+
+    With w = y - V, inside of an episode w[t] = a (c r[t] + gamma V[t+1] - V[t]) + gamma lambda w[t+1] + b (1 - gamma lambda)."""
+    for source in value_sources(rollout, targets):
+        value = rollout.values_of(rollout.observation, source)
+        found = residuals_of(rollout, targets.target - value, value)
+        if found is not None and found.here < 0 and 0.5 <= -found.ahead / found.here <= 1.001:
+            return -found.here
+    return None
+
+
+class Residuals(NamedTuple):
+    """w[t] = reward r[t] + ahead V[t+1] + here V[t] + decay w[t+1] + constant: of advantages, here is -ahead / gamma."""
+
+    reward: float
+    ahead: float
+    here: float
+    decay: float
+    constant: float
+
+
+def residuals_of(rollout: Rollout, w: Array, value: Array) -> Residuals | None:
+    """How numbers of the rows follow from rewards and values, where they do so to rounding inside of episodes."""
+    inside = inside_episodes(rollout, w)
+    inside = inside[~rollout.ended[rollout.following[inside]]]
+    following = rollout.following[inside]
+    columns = np.stack(
+        [rollout.reward[inside], value[following], value[inside], w[following], np.ones(len(inside))], axis=1
+    )
+    known = np.isfinite(columns).all(axis=1)
+    if known.sum() < 2 * MIN_ROWS:
+        return None
+    own = w[inside][known]
+    constant = np.ptp(columns[known, 0]) <= 1e-9 * max(1.0, float(np.abs(columns[known, 0]).max()))
+    used = columns[known][:, 1:] if constant else columns[known]  # rewards that are all alike are one with the constant
+    found = trimmed_least_squares(used, own, MOST_INSIDE, 1e-6 * spread_of(own))
+    if found is None or found[1] > MATCHED * spread_of(own):
+        return None
+    return Residuals(*([0.0] if constant else []), *map(float, found[0]))
 
 
 def fit_as_advantages(rollout: Rollout, targets: Targets) -> Fit | None:
@@ -106,9 +155,9 @@ def _fit(rollout: Rollout, y: Array, source: Mapping[int, float]) -> Fit | None:
     value = rollout.values_of(rollout.observation, source)
     next_value = _next_values(rollout, value, source)
     along = rollout.following
-    inside = _inside(rollout, y)
+    inside = inside_episodes(rollout, y)
     inside = inside[~rollout.ended[along[inside]]]  # where ends are read a step early, these rows know it
-    spread = _spread(y)
+    spread = spread_of(y)
     alone = _reward_alone(rollout, y, inside)
     if alone is not None:
         return alone
@@ -139,7 +188,7 @@ def _in_another_order(rollout: Rollout, y: Array, next_value: Array, spread: flo
     for order, other, form in pairs:
         turned = np.empty_like(y)
         turned[other] = y[order]
-        fit = _solve(rollout, turned, next_value, rollout.following, _inside(rollout, turned), spread)
+        fit = _solve(rollout, turned, next_value, rollout.following, inside_episodes(rollout, turned), spread)
         if fit is not None and fit.matched:
             fit.form = form
             return fit
@@ -177,7 +226,7 @@ def _reward_alone(rollout: Rollout, y: Array, rows: Array) -> Fit | None:
     return fit
 
 
-def _inside(rollout: Rollout, y: Array) -> Array:
+def inside_episodes(rollout: Rollout, y: Array) -> Array:
     """Rows with a following row of the same episode, both used by the loss."""
     following, before = rollout.following, rollout.preceding
     rows = np.flatnonzero((following >= 0) & ~rollout.ended & ~rollout.resets & np.isfinite(y))
@@ -186,7 +235,7 @@ def _inside(rollout: Rollout, y: Array) -> Array:
     return np.asarray(rows[~first])
 
 
-def _spread(y: Array) -> float:
+def spread_of(y: Array) -> float:
     known = y[np.isfinite(y)]
     return float(max(known.std(), 1e-3 * np.abs(known).max(initial=0.0), 1e-6)) if known.size else 1e-6
 
@@ -210,6 +259,10 @@ def _solve(rollout: Rollout, y: Array, next_value: Array, along: Array, rows: Ar
     (c, gamma, gamma_lambda), error = found[0], found[1] / spread
     if not reward[rows].any():
         c = _scale_at_ends(rollout, y)
+    elif abs(c - 1) <= NEARLY_ONE:
+        plain = trimmed_least_squares(columns[:, 1:], y[rows] - reward[rows], MOST_INSIDE, 1e-6 * spread)
+        if plain is not None and plain[1] / spread <= max(2 * error, EXACT):
+            c, (gamma, gamma_lambda), error = 1.0, plain[0], plain[1] / spread
     gae_lambda = float(gamma_lambda / gamma) if abs(gamma) > 1e-3 else None
     return Fit("lambda return", float(c), float(gamma), gae_lambda, error, len(rows))
 
@@ -315,76 +368,3 @@ def _count(y: Array, treatments: Mapping[str, Array], tolerance: float) -> dict[
     counts["ambiguous"] = int((near.sum(axis=0) > 1).sum())
     counts["unexplained"] = int((near.sum(axis=0) == 0).sum())
     return {name: count for name, count in counts.items() if count}
-
-
-# ---------------------------------------------------------------------- weights of log-probabilities
-
-
-@dataclass
-class WeightFit:
-    """How a policy's weights follow from rewards, up to an affine change."""
-
-    form: str
-    """reward to go, whole return, against time, unknown."""
-    gamma: float
-    alpha: float
-    """Sign: above 0 where more reward means more weight. nan where rewards do not tell."""
-    error: float
-    rows: int
-
-    @property
-    def matched(self) -> bool:
-        return self.error <= 2e-3 and self.form != "unknown"
-
-
-def fit_weights(rollout: Rollout, weight: Array) -> WeightFit | None:
-    """The best explanation of one loss's weights, by row of the rollout (nan where the loss had none)."""
-    rows = _inside(rollout, weight)
-    first = np.flatnonzero(np.isfinite(weight) & (rollout.preceding >= 0))
-    first = first[rollout.ended[rollout.preceding[first]] & ~rollout.ended[first] & (rollout.following[first] >= 0)]
-    first = first[np.isfinite(weight[rollout.following[first]])]
-    rows = np.union1d(rows, first)
-    if len(rows) < MIN_ROWS:
-        return None
-    spread = _spread(weight)
-    if spread <= 1e-5 * float(np.nanmax(np.abs(weight))):
-        return WeightFit("constant", 1.0, float("nan"), 0.0, len(rows))
-    following = weight[rollout.following[rows]]
-    if float(np.max(np.abs(following - weight[rows]))) <= 1e-4 * spread:
-        return WeightFit("whole return", 1.0, float("nan"), 0.0, len(rows))
-    forward = _affine(rollout.reward[rows], weight[rows], following, spread)
-    if forward is not None:
-        forward.alpha = _alpha(rollout, weight, forward) if np.isnan(forward.alpha) else forward.alpha
-        if forward.matched:
-            return forward
-    backward = _affine(rollout.reward[rollout.following[rows]], following, weight[rows], spread)
-    if backward is not None and backward.matched and 0.2 < backward.gamma <= 1.001:
-        backward.form = "against time"
-        return backward
-    return forward
-
-
-def _affine(reward: Array, weight: Array, following: Array, spread: float) -> WeightFit | None:
-    constant = float(np.ptp(reward)) <= 1e-9 * max(1.0, float(np.abs(reward).max()))
-    ones = np.ones(len(reward))
-    columns = np.stack([following, ones], axis=1) if constant else np.stack([following, ones, reward], axis=1)
-    answer = least_squares(columns, weight)
-    if answer is None:
-        return None
-    error = float(np.quantile(np.abs(columns @ answer - weight), 0.95)) / spread
-    alpha = float("nan") if constant else float(answer[2])
-    return WeightFit("reward to go", float(answer[0]), alpha, error, len(weight))
-
-
-def _alpha(rollout: Rollout, weight: Array, fit: WeightFit) -> float:
-    """Where all rewards are alike: from the level inside episodes and the weight at their end."""
-    rows = np.flatnonzero(rollout.terminated & np.isfinite(weight) & ~rollout.resets)
-    inner = _inside(rollout, weight)
-    if len(rows) == 0 or len(inner) == 0:
-        return float("nan")
-    at_end = float(np.median(weight[rows]))
-    level = float(np.median(weight[inner] - fit.gamma * weight[rollout.following[inner]]))
-    # level = alpha r + beta (1 - gamma), at_end = alpha r + beta
-    beta = (at_end - level) / fit.gamma if abs(fit.gamma) > 1e-3 else 0.0
-    reward = float(np.median(rollout.reward[rows]))
-    return (at_end - beta) / reward if abs(reward) > 1e-9 else float("nan")

@@ -27,6 +27,8 @@ COLUMNS = (
 )  # fmt: skip
 
 NAMED_SHARE = 0.9
+SAME_ANSWER = 1e-5
+"""Difference of two answers to one question, over their size, that batches of different sizes make by rounding."""
 UNKNOWN = np.uint64(1)
 """Stands for an observation that exists and whose identity is not known."""
 
@@ -307,7 +309,7 @@ def _fresh(loss: Loss) -> bool:
 def _one_number_heads(
     modules: Sequence[Mapping[str, Any]], arrays: Mapping[str, Array], letter: str
 ) -> list[tuple[str, dict[int, float]]]:
-    """Modules of width 1, outermost last; two that always say the same are one."""
+    """Modules of width 1, outermost last; two that always say the same are one, and so are calls of one module that agree."""
     found: list[tuple[str, dict[int, float]]] = []
     for position, about in enumerate(modules):
         output, rows = arrays.get(f"{letter}{position}.output"), arrays.get(f"{letter}{position}.rows")
@@ -315,6 +317,16 @@ def _one_number_heads(
             continue
         pairs = list(zip(rows.tolist(), output.reshape(-1).astype(float).tolist(), strict=True))
         numbers = dict(reversed(pairs))  # the first answer counts: a later one is that of other weights
-        if all(numbers != known for _, known in found):
-            found.append((str(about.get("module")), numbers))
+        name = str(about.get("module"))
+        earlier = next((known for own, known in found if own == name and agree(known, numbers)), None)
+        if earlier is not None:
+            earlier.update({row: number for row, number in numbers.items() if row not in earlier})
+        elif all(numbers != known for _, known in found):
+            found.append((name, numbers))
     return found
+
+
+def agree(some: Mapping[int, float], others: Mapping[int, float]) -> bool:
+    """Nothing that both were asked was answered otherwise."""
+    both = some.keys() & others.keys()
+    return all(abs(some[row] - others[row]) <= SAME_ANSWER * max(1.0, abs(some[row])) for row in both)

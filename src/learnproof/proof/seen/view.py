@@ -118,10 +118,15 @@ class Seen:
                 moves[moved.follower].append(moved)
         totals = {e.index: e for e in self.evidence.of(FollowerTotals) if e.process == self.process}
         storage = {e.index: e for e in self.evidence.of(FollowerStorage) if e.process == self.process}
-        return [
-            Follower(met, storage.get(met.index, met), moves[met.index], totals.get(met.index))
+        met_here = [
+            met
             for met in self.evidence.of(FollowerSeen)
             if met.process == self.process and not isinstance(met, FollowerStorage)
+        ]
+        return [
+            Follower(met, storage.get(met.index, met), moves[met.index], totals.get(met.index))
+            for met in met_here
+            if not any(_is_part_of(met, other) for other in met_here)
         ]
 
     def trained_under(self, words: str) -> dict[str, str]:
@@ -183,3 +188,10 @@ def seen(evidence: Evidence) -> Seen:
     if known is None:
         known = evidence.derived[Seen] = Seen(evidence)
     return known
+
+
+def _is_part_of(met: FollowerSeen, whole: FollowerSeen) -> bool:
+    """Whether it is a part of a network that follows as a whole, met no later: what is said of the whole is said of it."""
+    part = met.name[len(whole.name) :]
+    together = met.name.startswith(whole.name + ".") and met.leader == whole.leader + part
+    return together and whole.update <= met.update

@@ -24,16 +24,19 @@ from .actors import ActorClimbs
 from .bootstrap import BootstrapRecomputed
 from .dependence import CreditReachesOn, PolicyLooks
 from .direction import PolicyDirection, ValueDirection
+from .ends import EndsTold
 from .exploration import ActionsVary
+from .labels import LabelsDirection
 from .language import ReferenceApart, TokensMasked
 from .lineage import RestoresSomething, TargetNetworks
 from .memory import MemoryTrue
-from .ownership import GradientsCleared, LossesReachWeights, OptimizersFed, OptimizersStep, WeightsOwned
+from .ownership import LossesReachWeights, WeightsOwned
 from .rates import ClippingActs, LearningRateAlive
 from .ratio import RatioIsOne
 from .returns import ReturnsRecomputed
 from .shapes import DistributionsFit, NoAccidentalBroadcast, SampledAsScored
 from .signs import CriticApart, EntropySign, TemperatureApart
+from .stepping import GradientsCleared, OptimizersFed, OptimizersStep
 
 WATCHED_CHECKS: tuple[Check, ...] = (
     LossesReachWeights(),
@@ -48,9 +51,11 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     ReturnsRecomputed(),
     BootstrapRecomputed(),
     MemoryTrue(),
+    EndsTold(),
     RatioIsOne(),
     PolicyDirection(),
     ValueDirection(),
+    LabelsDirection(),
     ActorClimbs(),
     EntropySign(),
     CriticApart(),

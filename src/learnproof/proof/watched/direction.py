@@ -18,7 +18,7 @@ from ..check import Finding
 from ..seen import Seen
 from ..seen.fitting import correlation
 from ..seen.losses import Array
-from ..seen.returns import rollout_fits
+from ..seen.returns import fit_targets, rollout_fits
 from ..seen.rollouts import Rollout
 from ..seen.token_rewards import misordered, mixed_groups, rewarded
 from ..seen.token_rollouts import token_rollouts
@@ -31,6 +31,8 @@ AGAINST = -0.5
 MIN_CYCLES = 3
 NOISE = 3.0
 """Standard errors by which the mean must exceed 0."""
+ITS_OWN = 0.95
+"""Correlation, of either sign, from which a loss is weighed with the very advantages that its value targets imply."""
 ASTRAY = 0.2
 """Share of predictions, in most of the losses, that go the wrong way; in health none does."""
 MIN_ROWS = 8
@@ -138,6 +140,12 @@ def _agreements(seen: Seen) -> dict[int, list[float]]:
     for rollout in [*seen.pooled_rollouts, *token_rollouts(seen)]:
         candidates = _advantages(rollout)
         weights = rollout.policy_weights(LOSSES_EACH)
+        its_own = [
+            value for c in _of_targets(rollout) for w in weights[:1] if (value := _correlation(w, c)) is not None
+        ]
+        if its_own and max(map(abs, its_own)) >= ITS_OWN:
+            found[rollout.cycle] = [max(its_own, key=abs)]
+            continue
         for candidate_values in [[_correlation(weight, c) for weight in weights] for c in candidates]:
             values = [value for value in candidate_values if value is not None]
             if values and (not found[rollout.cycle] or np.mean(values) > np.mean(found[rollout.cycle])):
@@ -170,6 +178,16 @@ def _advantages(rollout: Rollout) -> list[Array]:
             lam = 1.0 if fit.gae_lambda is None else fit.gae_lambda
             found.append(_accumulated(rollout, source, fit.gamma, lam, fit.reward_scale))
     return found
+
+
+def _of_targets(rollout: Rollout) -> list[Array]:
+    """Advantages by the targets themselves, where the rewards explain them."""
+    fits = [(targets, fit_targets(rollout, targets)) for targets in rollout.targets]
+    return [
+        targets.target - targets.prediction
+        for targets, fit in fits
+        if fit is not None and fit.matched and fit.form == "lambda return"
+    ]
 
 
 def _accumulated(rollout: Rollout, source: dict[int, float], gamma: float, lam: float, scale: float = 1.0) -> Array:

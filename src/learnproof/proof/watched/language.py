@@ -170,8 +170,9 @@ def _mask_is_no_mask(loss: Loss) -> bool:
 
 
 def _beyond(tokens: Tokens) -> bool:
-    logits = tokens.logits_gradient
-    return logits is not None and bool((logits & ~tokens.used).mean() > 0.01)
+    """Of sequences that have an advantage: one of 0 leaves no gradient at any of its tokens, masked or not."""
+    logits, weighed = tokens.logits_gradient, tokens.used.any(axis=-1)
+    return logits is not None and bool((logits & ~tokens.used)[weighed].sum() > 0.01 * logits.size)
 
 
 class ReferenceApart(SeenCheck):

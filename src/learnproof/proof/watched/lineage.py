@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...evidence.watched import FollowerMoved, Loaded
+from ...evidence.watched import FollowerMoved, FollowerSeen, Loaded
 from ..check import Finding
 from ..seen import Seen
 from ..seen.bootstrap import bootstraps
@@ -19,6 +19,9 @@ from ..seen.view import Follower
 from .actors import actor_losses
 from .base import ENOUGH, SeenCheck, some
 
+ROUNDED, FAR = 1e-5, 0.3
+"""Shares of their size by which weights differ: by rounding, where equal ones were blended; and after a first step, only if they were not
+equal before it."""
 PATIENCE_UPDATES = 1_000
 PATIENCE_STEPS = 10_500
 """Optimizer and environment steps without any move after which a target counts as never synchronised. SB3's DQN copies its
@@ -43,6 +46,13 @@ class Motion:
     error: float
     """How far moves stray from the line to the leader, over their size."""
     moves: int
+
+
+def _apart(met: FollowerSeen) -> float:
+    """Over their size, on the numbers that were looked at."""
+    one, other = np.array(met.follower), np.array(met.leader_now)
+    size = max(float(np.linalg.norm(one)), float(np.linalg.norm(other)), 1e-30)
+    return float(np.linalg.norm(one - other)) / size
 
 
 class TargetNetworks(SeenCheck):
@@ -97,7 +107,7 @@ class TargetNetworks(SeenCheck):
                 "extractor) was handed to both.",
                 advice="Build it with copy.deepcopy(network).",
             )
-        if not met.equal and met.update <= 1:
+        if not met.equal and met.update <= 1 and _apart(met) > (FAR if met.update else ROUNDED):
             return self.finding(
                 "fail",
                 f"{follower.name} did not equal {met.leader} when training began: the first targets come from random weights.",

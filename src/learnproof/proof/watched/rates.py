@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from ...evidence.watched import ClippingTotals, SchedulerSeen
@@ -16,8 +17,11 @@ RISEN = 0.2
 """Share of its fall by which a rate that ends with it may have risen again."""
 SPENT = 0.1
 """Share of the run, at its end, that a schedule may spend at 0: decaying to 0 at the last step is usual."""
-
-
+LATE_SHARE = 0.25
+"""Share of the run, at its beginning, that it may: a warm-up from 0 is above it after its first step, and a critic that is to learn alone at
+first takes a few hundredths."""
+LOST, CLIMBED, NEXT, SEVERAL_FALLS = 0.3, 3.0, 4, 3
+"""A rate falls to less than a third within four steps, having climbed to three times as much before; three times."""
 FAINT, FAINT_SHARE = 0.01, 0.25
 """Linear and cosine decays spend 1 % and 6 % of a run below a hundredth of their highest rate."""
 
@@ -83,6 +87,16 @@ class LearningRateAlive(SeenCheck):
                 cause="The schedule was sized in other units than it is stepped in (rollouts or epochs against updates).",
                 advice="Give the schedule the number of times that its step() will be called.",
             )
+        if alive[0] > LATE_SHARE * length and alive[0] >= MIN_STEPS:
+            return self.finding(
+                "fail",
+                f"The learning rate was 0 until step {alive[0]} of {length}: the first {alive[0] / length:.0%} of the steps changed nothing.",
+                {**figures, "zero_until": alive[0]},
+                where=where,
+                cause="The schedule is read backwards (what remains taken for what is done), or its warm-up is sized in other units.",
+                advice="Print the schedule's rate at the beginning, the middle and the end. Where other weights are meant to learn first, leave "
+                "these steps out.",
+            )
         made_with = max((group.get("initial_lr", 0.0) for group in _groups(seen, index)), default=0.0)
         rising = max(rates[-1][1]) >= 0.999 * figures["largest"]
         if 0 < figures["largest"] < FAINT * made_with and not rising and length >= LONG_ENOUGH:
@@ -106,6 +120,17 @@ class LearningRateAlive(SeenCheck):
                 where=where,
                 cause="The schedule is stepped more often than it was sized for (per micro-batch or minibatch, say).",
                 advice="Give it the number of times that its step() will be called, or use CosineAnnealingWarmRestarts if waves are meant.",
+            )
+        falls = _falls([(step, max(group)) for step, group in rates])
+        if len(falls) >= SEVERAL_FALLS:
+            return self.finding(
+                "fail",
+                f"The learning rate climbs and then falls at once, to {falls[0][1]:.2g} at step {falls[0][0]} and so on, {len(falls)} times "
+                "among the steps that were looked at: a warm-up that begins anew.",
+                {**figures, "falls": len(falls)},
+                where=where,
+                cause="The warm-up counts something that starts again (minibatches of an epoch, steps of an episode).",
+                advice="Count optimizer steps of the whole run.",
             )
         faint = max(max(group) for _, group in rates) * FAINT
         faint_from = next((step for step, _ in rates if all(max(g) < faint for s, g in rates if s >= step)), None)
@@ -138,6 +163,19 @@ class LearningRateAlive(SeenCheck):
         lowest, highest = series[at], max(series[at:], key=lambda each: each[1])
         fall = max(rate for _, rate in series[: at + 1]) - lowest[1]
         return (lowest, highest) if fall > 0 and highest[1] - lowest[1] > RISEN * fall else None
+
+
+def _falls(rates: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Steps near each other over which a rate that had climbed lost most of it at its highest. Waves that are meant fall slowly and jump
+    up; rates that are cut in steps do not climb."""
+    found = []
+    lowest = highest = rates[0][1]
+    for (before, rate), (step, after) in pairwise(rates):
+        lowest, highest = min(lowest, rate), max(highest, rate)
+        if step <= before + NEXT and rate == highest and after < LOST * rate and rate > CLIMBED * lowest:
+            found.append((step, after))
+            lowest = highest = after
+    return found
 
 
 class ClippingActs(SeenCheck):

@@ -13,9 +13,20 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Loss, Seen
-from ..seen.returns import ANOTHER_ORDER, REVERSED, Fit, WeightFit, fit_as_advantages, fit_weights, rollout_fits
+from ..seen.returns import (
+    ANOTHER_ORDER,
+    REVERSED,
+    Fit,
+    Residuals,
+    advantages_scaled_by,
+    fit_as_advantages,
+    residuals_of,
+    rollout_fits,
+    value_sources,
+)
 from ..seen.rollouts import Rollout
 from ..seen.token_rollouts import token_rollouts
+from ..seen.weights import WeightFit, fit_weights
 from .base import FEW_ROWS, SeenCheck
 
 
@@ -111,8 +122,21 @@ _FAULTS_AT_ENDS = (
 FEWEST_ROWS_FOR_BOTH = 16
 MONTE_CARLO = 0.9999
 """Lambda from which returns are plain sums."""
+CLEARLY_SCALED = 0.05
 EXACT_ROWS = 2
 """Rows of one kind that agree with one wrong treatment, and with no other: each to rounding."""
+MANY_ROLLOUTS = 5
+"""Rollouts explained to rounding, from which one time limit is enough: they are rare, and one row agrees by chance once in a million."""
+
+
+def _weights_as_residuals(rollout: Rollout) -> Residuals | None:
+    for weight in rollout.policy_weights(1):
+        for targets in rollout.targets:
+            for source in value_sources(rollout, targets):
+                found = residuals_of(rollout, weight, rollout.values_of(rollout.observation, source))
+                if found is not None:
+                    return found
+    return None
 
 
 class ReturnsRecomputed(SeenCheck):
@@ -154,7 +178,9 @@ class ReturnsRecomputed(SeenCheck):
             )
         fits = [fit for rollout in rollouts for fit in rollout_fits(rollout)]
         if fits:
-            return self._drawn_to_advantages(rollouts, fits) or self._by_targets(fits, seen.limits_told)
+            wrong = self._drawn_to_advantages(rollouts, fits) or self._scaled_before(rollouts, fits)
+            judged = wrong or self._by_targets(fits, seen.limits_told)
+            return judged if judged.status == "fail" else self._baseline_added(rollouts) or judged
         return self._by_weights(seen)
 
     def _drawn_to_advantages(self, rollouts: list[Rollout], fits: list[Fit]) -> Finding | None:
@@ -177,6 +203,39 @@ class ReturnsRecomputed(SeenCheck):
             where="the value network's loss",
             cause="The advantage is used as the target where the return belongs.",
             advice="Fit the value network to the returns.",
+        )
+
+    def _scaled_before(self, rollouts: list[Rollout], fits: list[Fit]) -> Finding | None:
+        if any(fit.matched for fit in fits):
+            return None
+        found = [advantages_scaled_by(r, t) for r in rollouts for t in r.targets]
+        factors = [factor for factor in found if factor is not None]
+        scaled = [factor for factor in factors if abs(factor - 1) > CLEARLY_SCALED]
+        if len(scaled) < max(3, 0.8 * len(found)):
+            return None
+        return self.finding(
+            "fail",
+            f"In {len(scaled)} rollouts the value network is drawn to its own values plus advantages that were multiplied before (by "
+            f"{float(np.median(scaled)):.3g}): its targets are no returns.",
+            {"rollouts": len(found), "explained_by_scaled_advantages": len(scaled), "factor": float(np.median(scaled))},
+            where="the value network's targets",
+            cause="Advantages are normalised first, and the targets are made of them afterwards.",
+            advice="Make the targets first (returns = advantages + values), then normalise the advantages for the policy's loss.",
+        )
+
+    def _baseline_added(self, rollouts: list[Rollout]) -> Finding | None:
+        """Advantages whose residuals have the value of the present state with the sign of the next one's."""
+        found = [residuals for rollout in rollouts if (residuals := _weights_as_residuals(rollout)) is not None]
+        added = [each for each in found if each.here * each.ahead > 0 and abs(each.here) > 0.1 * abs(each.ahead)]
+        if len(added) < max(3, 0.8 * len(found)):
+            return None
+        return self.finding(
+            "fail",
+            f"In {len(added)} rollouts the advantages are made of residuals that add the value of the present state instead of subtracting it.",
+            {"rollouts": len(found), "with_the_value_added": len(added)},
+            where="computation of advantages",
+            cause="A sign in reward + gamma * next_value - value.",
+            advice="Subtract the value of the state in which the action was taken.",
         )
 
     def _by_targets(self, fits: list[Fit], limits_told: bool = True) -> Finding:
@@ -234,7 +293,8 @@ class ReturnsRecomputed(SeenCheck):
             counts = special.get(kind, Counter())
             others = sum(counts[name] for name in counts if name not in (treatment, "ambiguous", "unexplained"))
             most = counts[treatment] > 2 * others and counts[treatment] >= counts["unexplained"]
-            return counts[treatment] if counts[treatment] >= EXACT_ROWS and most else 0
+            enough = 1 if kind == "cut" and len(matched) >= MANY_ROLLOUTS else EXACT_ROWS
+            return counts[treatment] if counts[treatment] >= enough and most else 0
 
         if sum(fit.form == "along the batch" for fit in matched) > len(matched) / 2:
             return fail(

@@ -5,7 +5,7 @@ import pytest
 from made_losses import made_loss
 
 from learnproof.proof.seen.bootstrap import Bootstrapped, _of_equal_rewards, explain
-from learnproof.proof.seen.futures import NOT_SQUARED, SCALED_FIRST, SQUASHED_TWICE
+from learnproof.proof.seen.futures import NOT_SQUARED, SCALED_FIRST, SQUASHED_TWICE, _of_those_that_go_on
 from learnproof.proof.seen.losses import Regression
 
 ROWS, ACTIONS, GAMMA = 96, 3, 0.97
@@ -204,3 +204,16 @@ def test_a_future_discounted_once_is_told_where_all_rewards_are_alike(powers, on
 
 def test_scaled_rewards_that_are_all_alike_tell_nothing():
     assert _of_equal_rewards(0.1 * 3.94, 0.99, 4) == pytest.approx(0.99**0.25)
+
+
+def test_a_network_that_was_asked_only_about_rows_that_go_on_is_spread_over_the_batch():
+    terminated = np.array([False, True, False, False, True, False])
+    truncated = np.array([False, False, True, False, False, False])
+    arrays = {"t.row": np.arange(6), "t.terminated": terminated, "t.truncated": truncated}
+    loss = made_loss(arrays)
+    spread = _of_those_that_go_on(loss, np.arange(4.0)[:, None], 6)
+    np.testing.assert_array_equal(spread[~terminated, 0], np.arange(4.0))
+    assert np.isnan(spread[terminated]).all()
+    spread = _of_those_that_go_on(loss, np.arange(3.0)[:, None], 6)
+    np.testing.assert_array_equal(spread[~(terminated | truncated), 0], np.arange(3.0))
+    assert len(_of_those_that_go_on(loss, np.arange(5.0)[:, None], 6)) == 5  # of another subset nothing is known

@@ -76,3 +76,24 @@ def test_those_that_are_spent_too_early_are_named(rate, says):
     found = finding(rate)
     assert found.status == "fail"
     assert says in found.summary
+
+
+def test_a_schedule_read_backwards_is_named_and_a_critic_that_begins_alone_is_not():
+    found = finding(lambda x: max(0.0, x - 0.7) * 1e-3)
+    assert found.status == "fail"
+    assert "0 until step" in found.summary
+    assert finding(lambda x: 0.0 if x < 0.1 else 1e-3).status == "pass"
+
+
+def test_a_warm_up_that_begins_anew_is_named_and_warm_restarts_are_not():
+    def climbing(x):
+        return 1e-3 * min(1.0, (round(x * STEPS) % 16 + 1) / 16)
+
+    def restarts(x):
+        return 5e-4 * (1 + np.cos(np.pi * (round(x * STEPS) % 16) / 16))
+
+    found = finding(climbing)
+    assert found.status == "fail"
+    assert "begins anew" in found.summary
+    assert finding(restarts).status == "pass"
+    assert finding(lambda x: 1e-3 * 0.25 ** min(3, round(x * STEPS) // 15)).status == "pass"  # cut in steps

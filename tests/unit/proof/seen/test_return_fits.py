@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from learnproof.proof.seen.returns import Fit, fit_targets, fit_weights
-from learnproof.proof.seen.rollouts import Rollout, Targets
+from learnproof.proof.seen.returns import Fit, advantages_scaled_by, fit_targets, residuals_of
+from learnproof.proof.seen.rollouts import Rollout, Targets, _one_number_heads
+from learnproof.proof.seen.weights import fit_weights
 
 STEPS, COPIES, GAMMA, LAMBDA = 64, 4, 0.97, 0.9
 CONVENTIONS = ("right", "crossing", "shifted", "cut as terminal", "cut crossing", "no last value", "wrong last value")
@@ -242,3 +243,56 @@ def test_returns_of_rewards_alone_are_told_and_what_stands_at_ends(rewards_alike
     assert fit.matched
     assert fit.gamma == 0
     assert set(fit.special["terminal"]) == {"more than the reward" if inverted else "stop"}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_targets_made_of_advantages_that_were_normalised_first_are_told_by_their_factor(seed):
+    made, *parts = rollout(seed)
+    value = parts[1][:-1]
+    advantage = returns(made, *parts, "right") - value
+    scaled = (advantage - advantage.mean()) / advantage.std()
+    factor = advantages_scaled_by(made, targets(made, scaled + value, parts[1]))
+    assert factor == pytest.approx(1 / advantage.std(), rel=1e-3)
+    assert advantages_scaled_by(made, targets(made, advantage + value, parts[1])) == pytest.approx(1, rel=1e-3)
+    noise = np.random.default_rng(seed).normal(size=value.shape)
+    assert advantages_scaled_by(made, targets(made, noise, parts[1])) is None
+
+
+def test_a_scale_that_small_rewards_tell_badly_does_not_spoil_the_ends():
+    made, reward, value, final_value = rollout(0)
+    reward = np.where(made.terminated.reshape(reward.shape), 1.0, -1e-5 + 1e-7 * reward)
+    made.reward = reward.ravel()
+    fit = fit_targets(made, targets(made, returns(made, reward, value, final_value, "right"), value))
+    assert fit is not None
+    assert fit.reward_scale == 1.0
+    assert named(fit, "terminal") == {"stop"}
+
+
+def test_calls_of_one_head_are_one_where_they_agree_and_several_where_they_do_not():
+    arrays = {
+        "n0.output": np.array([1.0, 2.0]), "n0.rows": np.array([1, 2]),
+        "n1.output": np.array([2.0, 3.0]), "n1.rows": np.array([2, 3]),
+        "n2.output": np.array([9.0, 4.0]), "n2.rows": np.array([3, 4]),
+    }  # fmt: skip
+    found = _one_number_heads([{"module": "v"}] * 3, arrays, "n")
+    assert found == [("v", {1: 1.0, 2: 2.0, 3: 3.0}), ("v", {3: 9.0, 4: 4.0})]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_residuals_tell_the_sign_of_the_present_state(seed):
+    made, *parts = rollout(seed)
+    value = parts[1][:-1].ravel()
+    advantage = (returns(made, *parts, "right") - parts[1][:-1]).ravel()
+    found = residuals_of(made, 3 * advantage - 1, value)
+    assert found is not None
+    assert found.here == pytest.approx(-found.ahead / GAMMA, rel=1e-3)
+    added = np.zeros(STEPS * COPIES + COPIES)
+    for row in np.argsort(-made.time, kind="stable"):
+        after = made.following[row]
+        future = parts[1].ravel()[row + COPIES]
+        goes_on = 0.0 if made.ended[row] else 1.0
+        rest = added[after] if after >= 0 else 0.0
+        added[row] = made.reward[row] + goes_on * (GAMMA * future + GAMMA * LAMBDA * rest) + value[row]
+    turned = residuals_of(made, added[: STEPS * COPIES], value)
+    assert turned is not None
+    assert turned.here * turned.ahead > 0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from learnproof.evidence.watched import FollowerMoved, FollowerSeen, FollowerTotals
-from learnproof.proof.seen.view import Follower
+from learnproof.proof.seen.view import Follower, _is_part_of
 from learnproof.proof.watched.lineage import TargetNetworks
 
 STEPS = 4_000
@@ -141,3 +141,23 @@ def test_a_shallow_copy_is_named_unless_another_target_is_asked():
     assert found.status == "fail"
     assert "shares 6 of its 6" in found.summary
     assert finding(shallow("q_seen"), follower("q_target", 0.005, 1)).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("update", "apart", "status"), [(0, 1e-3, "fail"), (1, 1e-3, "pass"), (1, 1.5, "fail"), (2, 1.5, "pass")]
+)
+def test_a_target_met_after_the_first_step_may_lag_by_that_step(update, apart, status):
+    usual = follower("critic_target", 0.01, 1)
+    own = np.random.default_rng(0).normal(size=8)
+    met = replace(usual.met, update=update, equal=False, follower=own.tolist(), leader_now=(own * (1 + apart)).tolist())
+    assert TargetNetworks().look(view(replace(usual, met=met, storage=met))).status == status
+
+
+def test_parts_of_a_network_that_follows_are_no_followers_of_their_own():
+    met = follower("critic_target", 0.01, 1).met
+    part = replace(met, index=1, update=1, name="critic_target.layer1", leader="critic.layer1")
+    other = replace(met, index=2, update=1, name="critic_target.layer2", leader="actor.layer2")
+    assert _is_part_of(part, met)
+    assert not _is_part_of(other, met)
+    assert not _is_part_of(met, part)
+    assert not _is_part_of(met, met)

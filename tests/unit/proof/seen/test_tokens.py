@@ -10,7 +10,7 @@ from made_losses import made_loss
 from learnproof.proof.seen.losses import Loss
 from learnproof.proof.seen.token_rewards import misordered, mixed_groups, rewarded
 from learnproof.proof.seen.tokens import token_losses
-from learnproof.proof.watched.language import ReferenceApart, TokensMasked
+from learnproof.proof.watched.language import ReferenceApart, TokensMasked, _beyond
 from learnproof.proof.watched.shapes import SampledAsScored
 
 GROUPS, SAMPLES, PROMPT, NEW, WORDS = 8, 4, 6, 7, 12
@@ -248,3 +248,13 @@ def test_weights_of_other_sequences_are_named():
 )
 def test_a_divergence_that_is_written_out(divergence, status):
     assert ReferenceApart().look(seen(divergence=divergence)).status == status
+
+
+def test_sequences_without_an_advantage_are_no_padding():
+    used = np.ones((8, 6), bool)
+    used[4:] = False  # whole sequences of advantage 0: their entropy still has a gradient
+    everywhere = np.ones((8, 6), bool)
+    assert not _beyond(SimpleNamespace(used=used, logits_gradient=everywhere))
+    used[:4, 3:] = False  # padding of sequences that count
+    assert _beyond(SimpleNamespace(used=used, logits_gradient=everywhere))
+    assert not _beyond(SimpleNamespace(used=used, logits_gradient=used))

@@ -1,0 +1,72 @@
+"""Optimizers that live for a step, and gradients that several losses leave for one step."""
+
+from types import SimpleNamespace
+
+import pytest
+from made_losses import made_loss
+
+from learnproof.evidence.watched import OptimizerTotals
+from learnproof.proof.watched.stepping import GradientsCleared, OptimizersStep
+
+
+def totals(index: int, steps: int) -> OptimizerTotals:
+    return OptimizerTotals(
+        optimizer=index, steps=steps, without_backward=0, rate_lowest=1e-3, rate_highest=1e-3, rate_changes=0
+    )
+
+
+def made(count: int, steps: int, kind: str = "Adam", momentum: float = 0.0, own: bool = False):
+    """`count` optimizers, each with `steps` steps, of the same weights or each of its own."""
+    optimizers = {
+        index: SimpleNamespace(
+            kind=kind, owns=[f"net{index if own else ''}.weight"], groups=[{"momentum": momentum}], place="train.py:9"
+        )
+        for index in range(count)
+    }
+    told = [totals(index, steps) for index in range(count)]
+    return OptimizersStep().look(SimpleNamespace(optimizers=optimizers, evidence=SimpleNamespace(of=lambda _: told)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ({"count": 40, "steps": 1}, "fail"),
+        ({"count": 40, "steps": 1, "kind": "SGD", "momentum": 0.9}, "fail"),
+        ({"count": 40, "steps": 1, "kind": "SGD"}, "pass"),  # has nothing to lose
+        ({"count": 40, "steps": 20}, "pass"),  # made anew for each rollout
+        ({"count": 40, "steps": 1, "own": True}, "pass"),  # inner loops, each with weights of its own
+        ({"count": 1, "steps": 400}, "pass"),
+    ],
+)
+def test_optimizers_made_anew_for_each_step_are_named(arguments, status):
+    assert made(**arguments).status == status
+
+
+def cleared(joined: bool):
+    """Two optimizers; before each step of the first comes a critic's loss that reaches both, or came before the step in between."""
+    owned = {0: {"trunk", "policy"}, 1: {"value"}}
+    losses, steps = [], []
+    for update in range(0, 40, 2):
+        losses.append(_loss(update, 0, 0.0, {"trunk", "value"}))
+        losses.append(_loss(update + (0 if joined else 1), 1 if joined else 0, 0.5, {"trunk", "policy"}))
+        steps += [_step(update, 0 if joined else 1), _step(update + 1, 1 if joined else 0)]
+    return GradientsCleared().look(SimpleNamespace(owned=owned, training_losses=losses, steps=steps))
+
+
+def _loss(update: int, earlier: int, before: float, reach: set[str]):
+    loss = made_loss({}, update, earlier=earlier, gradient_before=before)
+    loss.__dict__["reach"] = frozenset(reach)
+    loss.__dict__["structure"] = (len(reach), tuple(sorted(reach)))
+    return loss
+
+
+def _step(update: int, optimizer: int):
+    return SimpleNamespace(update=update, optimizer=optimizer, inspected=True)
+
+
+def test_losses_that_come_before_one_step_are_meant_to_be_added():
+    assert cleared(joined=True).status == "pass"
+
+
+def test_gradients_that_an_earlier_step_left_are_named():
+    assert cleared(joined=False).status == "fail"
