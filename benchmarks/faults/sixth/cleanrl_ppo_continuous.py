@@ -19,10 +19,10 @@ FAULTS = {
     "spin_pays": ["goal", "not proven", "the shaped reward pays for angular speed: the rod spins and never stands"],
 }
 HEALTHY = {
-    "": "plain: orthogonal init, normalised observations, rewards scaled by a fifth, annealed rate",
+    "": "plain: orthogonal init, observation statistics that stop moving after 20 %, scaled rewards, annealed rate",
     "value_clip": "the value loss is clipped too and an update stops early at a target KL",
     "float64_adamw": "everything in double precision, AdamW with weight decay",
-    "frozen_norm": "observation statistics are frozen on purpose after 40 % of the run",
+    "normalize_reward": "rewards are divided by the running deviation of the discounted return, per environment",
 }
 
 
@@ -34,7 +34,7 @@ class SpinReward(gym.Wrapper):
         return obs, float(abs(obs[2]) / 8.0 - 1.0), terminated, truncated, info
 
 
-def make_env(env_id, spin):
+def make_env(env_id, gamma, spin, normalize_reward):
     def thunk():
         env = gym.make(env_id)
         if spin:
@@ -44,7 +44,11 @@ def make_env(env_id, spin):
         env = gym.wrappers.ClipAction(env)
         env = gym.wrappers.NormalizeObservation(env)
         env = gym.wrappers.TransformObservation(env, lambda obs: np.clip(obs, -10, 10), env.observation_space)
-        env = gym.wrappers.TransformReward(env, lambda reward: float(np.clip(0.2 * reward, -10, 10)))
+        if normalize_reward:
+            env = gym.wrappers.NormalizeReward(env, gamma=gamma)
+        else:
+            env = gym.wrappers.TransformReward(env, lambda reward: 0.2 * reward)
+        env = gym.wrappers.TransformReward(env, lambda reward: float(np.clip(reward, -10, 10)))
         return env
 
     return thunk
@@ -111,7 +115,7 @@ if __name__ == "__main__":
     dtype = torch.get_default_dtype()
 
     envs = gym.vector.SyncVectorEnv(
-        [make_env("Pendulum-v1", args.fault == "spin_pays") for _ in range(num_envs)],
+        [make_env("Pendulum-v1", gamma, args.fault == "spin_pays", args.variant == "normalize_reward")] * num_envs,
         autoreset_mode=gym.vector.AutoresetMode.SAME_STEP,
     )
     agent = Agent(envs)
@@ -138,7 +142,7 @@ if __name__ == "__main__":
     for iteration in range(1, num_iterations + 1):
         if args.fault != "anneal_per_minibatch":
             optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * learning_rate
-        if args.variant == "frozen_norm" and iteration == int(0.4 * num_iterations):
+        if iteration == int(0.2 * num_iterations):
             envs.set_attr("update_running_mean", False)
 
         for step in range(num_steps):
