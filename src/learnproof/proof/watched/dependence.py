@@ -160,8 +160,13 @@ def _same_answers(seen: Seen) -> int:
     for tokens in reversed([t for t in token_losses(seen) if t.action is not None]):
         assert tokens.action is not None
         start = 0 if tokens.prompt is None else tokens.prompt - 1  # without one, the tokens are the answer's alone
-        one_question = start and len(np.unique(tokens.action[:, :start], axis=0)) < 2
-        answers = np.where(tokens.used, tokens.action, -1)[:, start:]
+        weighed = tokens.used.any(axis=1)
+        if (
+            weighed.sum() < 2
+        ):  # a batch that is solved has no advantages, and so no tokens that are known to be the answer's
+            continue
+        one_question = start and len(np.unique(tokens.action[weighed, :start], axis=0)) < 2
+        answers = np.where(tokens.used, tokens.action, -1)[weighed, start:]
         if one_question or len(np.unique(answers, axis=0)) > 1:
             break
         count += 1

@@ -126,7 +126,7 @@ def _later_ratios(seen: Seen) -> tuple[int, int]:
             sequences = {}
         names = [tuple(row) for row in np.where(tokens.trained, tokens.action, -1).tolist()]
         again = np.array([sequences.setdefault(name, tokens.loss.update) < tokens.loss.update for name in names])
-        if again.mean() > 0.5:
+        if again.mean() > 0.5 and np.isfinite(ratio[again]).any():
             off = float(np.nanmax(np.abs(ratio[again] - 1)))
             stuck, moved = stuck + (off <= EXACTLY), moved + (off > EXACTLY)
     return stuck, moved
