@@ -143,7 +143,10 @@ if __name__ == "__main__":
         if args.fault != "anneal_per_minibatch":
             optimizer.param_groups[0]["lr"] = (1.0 - (iteration - 1.0) / num_iterations) * learning_rate
         if iteration == int(0.2 * num_iterations):
-            envs.set_attr("update_running_mean", False)
+            for env in envs.envs:
+                while not isinstance(env, gym.wrappers.NormalizeObservation):
+                    env = env.env
+                env.update_running_mean = False
 
         for step in range(num_steps):
             obs[step] = next_obs

@@ -1,4 +1,4 @@
-"""A user's script around Stable-Baselines3: a parking task registered with Gymnasium, a features extractor, callbacks."""
+"""A user's script around Stable-Baselines3: an own parking task, a features extractor, callbacks."""
 
 import argparse
 import time

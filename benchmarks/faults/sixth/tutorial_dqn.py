@@ -77,7 +77,7 @@ class DQN(nn.Module):
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--seed", type=int, default=0)
-parser.add_argument("--steps", type=int, default=9_000)
+parser.add_argument("--steps", type=int, default=8_000)
 parser.add_argument("--fault", default="", choices=["", *FAULTS])
 parser.add_argument("--variant", default="", choices=list(HEALTHY))
 args = parser.parse_args()
@@ -86,7 +86,7 @@ torch.set_num_threads(1)
 random.seed(args.seed)
 torch.manual_seed(args.seed)
 
-env = gym.make("CartPole-v1", max_episode_steps=300)
+env = gym.make("CartPole-v1", max_episode_steps=200)
 if args.fault == "step_cost":
     env = gym.wrappers.TransformReward(env, lambda reward: -1.0)
 n_actions = env.action_space.n

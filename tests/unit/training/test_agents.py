@@ -148,7 +148,9 @@ def test_the_derivative_written_out_is_autograds_with_a_central_critic_too(layer
 
 def test_without_a_central_critic_nothing_has_changed():
     first, second = (
-        ActorCritic(5, CategoricalHead([3]), PolicySettings(hidden=(4,)), torch.Generator().manual_seed(0), None, size)
+        ActorCritic(
+            5, CategoricalHead([3]), PolicySettings(hidden=(4,)), torch.Generator().manual_seed(0), policy_size=size
+        )
         for size in (None, 5)
     )
     assert all((a == b).all() for a, b in zip(first.parameters(), second.parameters(), strict=True))
