@@ -102,7 +102,7 @@ if __name__ == "__main__":
     num_envs, num_steps, num_minibatches, update_epochs = 4, 512, 16, 8
     learning_rate, gamma, gae_lambda, clip_coef = 2e-3, 0.9, 0.95, 0.2
     ent_coef, vf_coef, max_grad_norm = 0.001, 0.5, 0.5
-    target_kl = 0.03 if args.variant == "value_clip" else None
+    target_kl = 0.06 if args.variant == "value_clip" else None
     batch_size = num_envs * num_steps
     minibatch_size = batch_size // num_minibatches
     num_iterations = max(1, args.steps // batch_size)
@@ -213,7 +213,7 @@ if __name__ == "__main__":
                 newvalue = newvalue.view(-1)
                 v_loss_unclipped = (newvalue - b_returns[mb_inds]) ** 2
                 if args.variant == "value_clip":
-                    v_clipped = b_values[mb_inds] + (newvalue - b_values[mb_inds]).clamp(-clip_coef, clip_coef)
+                    v_clipped = b_values[mb_inds] + (newvalue - b_values[mb_inds]).clamp(-2.0, 2.0)
                     v_loss = 0.5 * torch.max(v_loss_unclipped, (v_clipped - b_returns[mb_inds]) ** 2).mean()
                 else:
                     v_loss = 0.5 * v_loss_unclipped.mean()
