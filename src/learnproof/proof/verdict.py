@@ -36,7 +36,7 @@ from .quorum import gradient_steps, gradient_steps_inspected, lacks, missing_quo
 from .targets import AdvantagesRecomputed
 from .temporal import SOFT_CHECKS, TEMPORAL_CHECKS
 from .watched import WATCHED_CHECKS
-from .watched.performance import judge_training_returns, played_again, unless_turned_round
+from .watched.performance import judge_training_returns, played_again, unless_paid_otherwise
 
 Outcome = Literal["proven", "broken", "unproven"]
 
@@ -244,7 +244,7 @@ def _performance(
     if scores is None and evidence.of_watcher:
         scores = played_again(evidence)
         if scores is None:
-            return None, unless_turned_round(evidence, judge_training_returns(evidence, error_rate))
+            return None, unless_paid_otherwise(evidence, judge_training_returns(evidence, error_rate), error_rate)
     if scores is None and evidence.of_engine:
         return None, judge_given_episodes(evidence, error_rate)
     if scores is None:
@@ -261,7 +261,7 @@ def _performance(
         error_rate=error_rate,
         generator=generator(evidence.run.seed, "proof", "performance"),
     )
-    return performance, unless_turned_round(evidence, finding) if evidence.of_watcher else finding
+    return performance, unless_paid_otherwise(evidence, finding, error_rate) if evidence.of_watcher else finding
 
 
 def _mechanism(evidence: Evidence, findings: Sequence[Finding], missing: Sequence[str]) -> Mechanism:

@@ -12,7 +12,7 @@ from learnproof.evidence import Evidence
 from learnproof.proof.check import Finding
 from learnproof.proof.seen import seen
 from learnproof.proof.watched.ends import EndsTold
-from learnproof.proof.watched.performance import unless_turned_round
+from learnproof.proof.watched.performance import unless_paid_otherwise
 from learnproof.watching.cores import cores_of
 
 
@@ -94,9 +94,30 @@ def test_a_reward_that_was_turned_round_keeps_a_run_from_being_proven(tmp_path, 
             return sign * reward
 
     evidence = played(tmp_path / "run", Paid(pole()))
-    assert unless_turned_round(evidence, finding()).status == status
+    assert unless_paid_otherwise(evidence, finding(), 0.05).status == status
     failed = dataclasses.replace(finding(), status="fail")
-    assert unless_turned_round(evidence, failed) is failed
+    assert unless_paid_otherwise(evidence, failed, 0.05) is failed
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.0, "undecided"), (0.5, "pass")])
+def test_a_shaped_reward_that_rises_without_the_environments_own_keeps_a_run_from_being_proven(tmp_path, share, status):
+    """The wrapper pays more from episode to episode; `share` of that comes from the environment itself."""
+    evidence = played(tmp_path / "run", Turned(pole()))
+    rng = np.random.default_rng(1)
+    told = []
+    for number, episode in enumerate(evidence.episodes):
+        noise = float(rng.normal())
+        told.append(
+            dataclasses.replace(
+                episode,
+                return_=float(number),
+                metrics={**episode.metrics, "inside": share * number + noise},
+            )
+        )
+    shaped = dataclasses.replace(evidence, episodes=told)
+    judged = unless_paid_otherwise(shaped, finding(), 0.05)
+    assert judged.status == status
+    assert ("went from" in judged.summary) == (status == "undecided")
 
 
 class Folded(gym.Wrapper):

@@ -22,7 +22,7 @@ from ..rise import MIN_EPISODES, PARTS, QUESTION, judge_rise, without_first_ones
 from ..seen import Seen, seen
 from ..seen.bootstrap import bootstraps
 from ..seen.token_rollouts import reward_means
-from ..statistics import welch_test
+from ..statistics import rise_test, welch_test
 
 MIN_REWARDS = 6
 OPPOSED = 0.5
@@ -56,25 +56,40 @@ def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
     return judge_rise(episodes, [episode.return_ for episode in episodes], error_rate, "Training returns", figures)
 
 
-def unless_turned_round(evidence: Evidence, judged: Finding) -> Finding:
-    """A better policy by rewards that wrappers made, where the environment inside of them pays less for the same episodes, is none
-    that can be called better."""
+def unless_paid_otherwise(evidence: Evidence, judged: Finding, error_rate: float) -> Finding:
+    """A better policy by rewards that wrappers made, where the environment inside of them pays less for the same episodes or no more
+    than at the start, is none that can be called better."""
     episodes = [e for e in training_episodes(seen(evidence)) if "inside" in e.metrics]
     if judged.status != "pass" or len(episodes) < MIN_EPISODES:
         return judged
     outside = np.array([episode.return_ for episode in episodes])
     inside = np.array([episode.metrics["inside"] for episode in episodes])
     agreement = _rank_correlation(outside, inside)
-    if agreement > -OPPOSED:
+    figures = judged.figures | {"rank_correlation_inside": agreement}
+    if agreement <= -OPPOSED:
+        return dataclasses.replace(
+            judged,
+            status="undecided",
+            summary=f"{judged.summary} But that is by the rewards of its wrappers: over {len(episodes)} episodes, those for which they pay more "
+            f"are those for which the environment itself pays less (rank correlation {agreement:.2f}).",
+            figures=figures,
+            advice="Look at what the wrappers do to the reward: its sign may be turned round. Where the environment's own reward is a cost, "
+            "this is no defect; it only keeps the run from being proven.",
+        )
+    policies = [episode.update for episode in episodes]
+    chance = [rise_test(series, policies).p_value for series in (outside, inside)]
+    if np.ptp(inside) == 0 or chance[0] > error_rate or chance[1] <= error_rate:
         return judged
+    part = max(1, len(inside) // PARTS)
+    first, last = float(inside[:part].mean()), float(inside[-part:].mean())
     return dataclasses.replace(
         judged,
         status="undecided",
-        summary=f"{judged.summary} But that is by the rewards of its wrappers: over {len(episodes)} episodes, those for which they pay more "
-        f"are those for which the environment itself pays less (rank correlation {agreement:.2f}).",
-        figures=judged.figures | {"rank_correlation_inside": agreement},
-        advice="Look at what the wrappers do to the reward: its sign may be turned round. Where the environment's own reward is a cost, "
-        "this is no defect; it only keeps the run from being proven.",
+        summary=f"{judged.summary} But that is by the rewards of its wrappers: what the environment itself pays for the same episodes went from "
+        f"{first:.4g} to {last:.4g}, no rise beyond chance (p = {chance[1]:.2g}).",
+        figures=figures | {"inside_first": first, "inside_last": last},
+        advice="Look at some episodes: the shaped reward may pay for something else than the task. Train until the environment's own "
+        "reward rises too.",
     )
 
 
