@@ -1,6 +1,6 @@
 """How often is a healthy run accused, and how often is a run proven in which nothing could be learnt?
 
-    python benchmarks/alarms.py [--runs 200] [--only healthy|null] [--jobs 2] [--keep FOLDER] [--show]
+    python benchmarks/alarms.py [--runs 200] [--only healthy|null] [--jobs 2] [--keep FOLDER] [--again] [--show]
 
     healthy   short runs (a third of their usual steps) of the healthy programs of benchmarks/faults/first, over many seeds:
               at most 1 of 200 may be called broken
@@ -16,9 +16,8 @@ import argparse
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from watched_rows import Rows, watch
+from watched_rows import Row, Rows, options_of, watch
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "faults" / "first"
@@ -38,7 +37,7 @@ SHORT = {
 """About a third of what each program takes to learn."""
 
 
-def runs(what: str, count: int) -> list[dict[str, Any]]:
+def runs(what: str, count: int) -> list[Row]:
     """Programs in turn, seed after seed, so that any prefix is spread over all of them."""
     scripts = sorted(SHORT)
     placebos = ("",) if what == "healthy" else ("frozen", "shuffled")
@@ -51,38 +50,26 @@ def runs(what: str, count: int) -> list[dict[str, Any]]:
     return found
 
 
-def measure(run: dict[str, Any], keep: Path | None) -> dict[str, Any]:
+def measure(run: Row, keep: Path | None) -> Row:
     script = PROGRAMS / f"{run['script']}.py"
     command = [sys.executable, str(script), "--seed", str(run["seed"]), "--steps", str(SHORT[run["script"]])]
-    folder = None if keep is None else keep / "-".join(str(value) for value in run.values() if value != "")
     placebo = {"LEARNPROOF_WATCH_PLACEBO": run["placebo"]} if run["placebo"] else {}
-    return {**run, **watch(command, folder, **placebo)}
+    return watch(command, keep, **placebo)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--only", choices=tuple(MOST))
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--keep", type=Path, help="keep the evidence of each run in this folder")
-    parser.add_argument("--show", action="store_true", help="only print what is known")
-    options = parser.parse_args()
-    rows = Rows("alarms.jsonl")
-    known = rows.keys("what", "script", "seed", "placebo")
+    options = options_of(parser)
+    rows = Rows("alarms.jsonl", "what", "script", "seed", "placebo")
     kinds = [options.only] if options.only else list(MOST)
-    wanted = [run for what in kinds for run in runs(what, options.runs) if tuple(run.values()) not in known]
-    if not options.show:
-        rows.measure(
-            wanted,
-            lambda run: measure(run, options.keep),
-            lambda row: f"{row['what']} {row['script']} seed {row['seed']} {row['placebo']}",
-            options.jobs,
-        )
+    rows.carry_out(options, [run for what in kinds for run in runs(what, options.runs)], measure)
     met = [summarise(rows.rows, what) for what in kinds]
     return 0 if all(met) else 1
 
 
-def summarise(rows: list[dict[str, Any]], what: str) -> bool:
+def summarise(rows: list[Row], what: str) -> bool:
     mine = [row for row in rows if row["what"] == what]
     wrong = "broken" if what == "healthy" else "proven"
     found = [row for row in mine if row["verdict"] == wrong]

@@ -1,6 +1,7 @@
 """Does the verdict see real faults, and leave healthy programs alone?
 
     python benchmarks/faults.py [--part first|second|third|fourth|fifth|sixth] [--seeds 5] [--fault-seeds 1] [--only NAME] [--jobs 2]
+    python benchmarks/faults.py --keep FOLDER [--again]     keep the evidence; judge it again with today's checks
 
 Programs in benchmarks/faults/<part>/ train correctly by themselves; `--fault NAME` puts one real bug in, `--variant NAME` an
 oddity that is healthy. Each is watched as a stranger's script would be. A row is kept per run in
@@ -20,11 +21,10 @@ import argparse
 import ast
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from watched_rows import Rows, watch
+from watched_rows import Row, Rows, options_of, watch
 
 HERE = Path(__file__).parent
 PARTS = ("first", "second", "third", "fourth", "fifth", "sixth")
@@ -63,30 +63,17 @@ FAMILIES = {
 """Which families of faults a check may name; a check that speaks of several things names several."""
 
 
-@dataclass(frozen=True)
-class Program:
-    part: str
-    script: str
-    fault: str
-    variant: str
-    family: str
-    expected: str
-    seed: int
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (self.part, self.script, self.fault, self.variant, self.seed)
-
-
-def programs(part: str, seeds: int, fault_seeds: int) -> Iterator[Program]:
+def programs(part: str, seeds: int, fault_seeds: int) -> Iterator[Row]:
     for path in sorted((HERE / "faults" / part).glob("*.py")):
         told = told_by(path)
-        for name, (family, expected, _) in told.get("FAULTS", {}).items():
+        program = {"part": part, "script": path.stem}
+        for fault, (family, expected, _) in told.get("FAULTS", {}).items():
             for seed in range(fault_seeds):
-                yield Program(part, path.stem, name, "", family, expected, seed)
-        for name in told.get("HEALTHY", {}):
+                told_of = {"fault": fault, "variant": "", "family": family, "expected": expected}
+                yield {**program, **told_of, "seed": seed}
+        for variant in told.get("HEALTHY", {}):
             for seed in range(seeds):
-                yield Program(part, path.stem, "", name, "", "proven", seed)
+                yield {**program, "fault": "", "variant": variant, "family": "", "expected": "proven", "seed": seed}
 
 
 def told_by(path: Path) -> dict[str, Any]:
@@ -101,16 +88,15 @@ def told_by(path: Path) -> dict[str, Any]:
     }
 
 
-def measure(program: Program, keep: Path | None) -> dict[str, Any]:
-    script = HERE / "faults" / program.part / f"{program.script}.py"
-    command = [sys.executable, str(script), "--seed", str(program.seed)]
-    command += ["--fault", program.fault] if program.fault else []
-    command += ["--variant", program.variant] if program.variant else []
-    folder = None if keep is None else keep / "-".join(str(part) if part != "" else "healthy" for part in program.key)
-    return {**vars(program), **watch(command, folder)}
+def measure(program: Row, keep: Path | None) -> Row:
+    script = HERE / "faults" / program["part"] / f"{program['script']}.py"
+    command = [sys.executable, str(script), "--seed", str(program["seed"])]
+    command += ["--fault", program["fault"]] if program["fault"] else []
+    command += ["--variant", program["variant"]] if program["variant"] else []
+    return watch(command, keep)
 
 
-def summarise(rows: list[dict[str, Any]], part: str) -> bool:
+def summarise(rows: list[Row], part: str) -> bool:
     mine = [row for row in rows if row["part"] == part]
     faulty = [row for row in mine if row["fault"]]
     healthy = [row for row in mine if not row["fault"]]
@@ -162,26 +148,16 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=5, help="seeds of each healthy program")
     parser.add_argument("--fault-seeds", type=int, default=1, help="seeds of each faulty program")
     parser.add_argument("--only", default="", help="programs whose script, fault or variant contains this")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--keep", type=Path, help="keep the evidence of each run in this folder")
-    parser.add_argument("--show", action="store_true", help="only print what is known")
-    options = parser.parse_args()
-    rows = Rows("faults.jsonl")
+    options = options_of(parser)
+    rows = Rows("faults.jsonl", "part", "script", "fault", "variant", "seed")
     parts = [options.part] if options.part else list(PARTS)
-    known = rows.keys("part", "script", "fault", "variant", "seed")
     wanted = [
         program
         for part in parts
         for program in programs(part, options.seeds, options.fault_seeds)
-        if program.key not in known and options.only in f"{program.script} {program.fault} {program.variant}"
+        if options.only in f"{program['script']} {program['fault']} {program['variant']}"
     ]
-    if not options.show:
-        rows.measure(
-            wanted,
-            lambda program: measure(program, options.keep),
-            lambda row: f"{row['script']} {row['fault'] or 'healthy ' + row['variant']} seed {row['seed']}",
-            options.jobs,
-        )
+    rows.carry_out(options, wanted, measure)
     met = [summarise(rows.rows, part) for part in parts]
     return 0 if all(met) else 1
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from sb3_peers import CHANGED, PEERS
-from watched_rows import Rows
+from watched_rows import Row, Rows
 
 HERE = Path(__file__).parent
 DRAWS = 20_000
@@ -55,14 +55,7 @@ TASKS = {
 }
 
 
-@dataclass(frozen=True)
-class Run:
-    config: str
-    who: str
-    seed: int
-
-
-def measure(run: Run, steps: int | None = None) -> dict[str, Any]:
+def measure(run: Row, steps: int | None = None) -> Row:
     """In a process of its own: threads, generators and CPU time belong to one run."""
     import multiprocessing
 
@@ -70,21 +63,22 @@ def measure(run: Run, steps: int | None = None) -> dict[str, Any]:
         return pool.apply(_measure, (run, steps))
 
 
-def _measure(run: Run, steps: int | None) -> dict[str, Any]:
+def _measure(run: Row, steps: int | None) -> Row:
     from learnproof.config import load_settings
 
-    settings = load_settings(HERE.parent / "configs" / f"{run.config}.toml").replace({"seed": run.seed, "threads": 1})
+    settings = load_settings(HERE.parent / "configs" / f"{run['config']}.toml")
+    settings = settings.replace({"seed": run["seed"], "threads": 1})
     settings = settings if steps is None else settings.replace({"steps": steps})
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        if run.who == "ours":
+        if run["who"] == "ours":
             figures = _train_ours(settings, Path(folder))
         else:
             from sb3_peers import train_peer
 
             every = settings.evaluation.every_steps
-            figures = train_peer(run.config, run.seed, settings.steps, every, Path(folder))
-    return {**vars(run), "steps": settings.steps, **figures, "seconds": round(time.monotonic() - began, 1)}
+            figures = train_peer(run["config"], run["seed"], settings.steps, every, Path(folder))
+    return {**run, "steps": settings.steps, **figures, "seconds": round(time.monotonic() - began, 1)}
 
 
 def _train_ours(settings: Any, folder: Path) -> dict[str, Any]:
@@ -184,25 +178,19 @@ def main() -> int:
     options = parser.parse_args()
     tasks = [TASKS[name] for name in options.only or TASKS]
     runs = [
-        Run(task.config, who, seed)
+        {"config": task.config, "who": who, "seed": seed}
         for task in tasks
         for seed in range(options.seeds or task.seeds)
         for who in ("ours", "sb3")
         if (who == "ours" or task.config in PEERS) and options.who in (None, who)
     ]
     if options.quick:
-        for run in (run for run in runs if run.seed == 0):
+        for run in (run for run in runs if run["seed"] == 0):
             print(measure(run, 2_048))
         return 0
-    rows = Rows("learning.jsonl")
-    known = rows.keys("config", "who", "seed")
+    rows = Rows("learning.jsonl", "config", "who", "seed")
     if not options.show:
-        rows.measure(
-            [run for run in runs if (run.config, run.who, run.seed) not in known],
-            measure,
-            lambda row: f"{row['config']} {row['who']} seed {row['seed']}: {row['kept']:.1f}",
-            options.jobs,
-        )
+        rows.measure(runs, measure, options.jobs)
     met = [summarise(rows.rows, task, options.seeds) for task in tasks]
     print("\nbars met" if all(met) else "\nBAR MISSED")
     return 0 if all(met) else 1

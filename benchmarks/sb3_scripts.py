@@ -1,6 +1,6 @@
 """Unmodified Stable-Baselines3 scripts under `learnproof watch`: proven when trained long enough, unproven when stopped at once.
 
-    python benchmarks/sb3_scripts.py [--seeds 5] [--only ppo a2c dqn sac td3] [--jobs 2] [--show]
+    python benchmarks/sb3_scripts.py [--seeds 5] [--only ppo a2c dqn sac td3] [--jobs 2] [--keep FOLDER] [--again] [--show]
 
 Never `broken`. One row per run is kept in benchmarks/results/sb3_scripts.jsonl; an interrupted benchmark goes on where it was.
 """
@@ -11,9 +11,8 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from watched_rows import Rows, watch
+from watched_rows import Row, Rows, options_of, watch
 
 DQN_ARGUMENTS = (
     "learning_rate=1e-3, buffer_size=50_000, learning_starts=1000, target_update_interval=500, exploration_fraction=0.2"
@@ -36,45 +35,30 @@ def text_of(name: str, steps: int, seed: int) -> str:
     return f"from stable_baselines3 import {kind}\n\nmodel = {kind}({arguments})\nmodel.learn({steps})\n"
 
 
-def measure(run: tuple[str, str, int], keep: Path | None) -> dict[str, Any]:
-    name, length, seed = run
-    steps = SCRIPTS[name][3 if length == "long" else 4]
+def measure(run: Row, keep: Path | None) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "script.py"
-        script.write_text(text_of(name, steps, seed))
-        out = None if keep is None else keep / f"{name}-{length}-{seed}"
-        told = watch([sys.executable, str(script)], out)
-    return {"algorithm": name, "length": length, "seed": seed, "steps": steps, **told}
+        script.write_text(text_of(run["algorithm"], run["steps"], run["seed"]))
+        return watch([sys.executable, str(script)], keep)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="*", choices=tuple(SCRIPTS), default=tuple(SCRIPTS))
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--keep", type=Path, help="keep the evidence of each run in this folder")
-    parser.add_argument("--show", action="store_true", help="only print what is known")
-    options = parser.parse_args()
-    rows = Rows("sb3_scripts.jsonl")
-    known = rows.keys("algorithm", "length", "seed")
-    wanted = [
-        (name, length, seed)
+    options = options_of(parser)
+    rows = Rows("sb3_scripts.jsonl", "algorithm", "length", "seed")
+    runs = [
+        {"algorithm": name, "length": length, "seed": seed, "steps": SCRIPTS[name][3 if length == "long" else 4]}
         for seed in range(options.seeds)
         for name in options.only
         for length in ("short", "long")
-        if (name, length, seed) not in known
     ]
-    if not options.show:
-        rows.measure(
-            wanted,
-            lambda run: measure(run, options.keep),
-            lambda row: f"{row['algorithm']} {row['length']} seed {row['seed']}",
-            options.jobs,
-        )
+    rows.carry_out(options, runs, measure)
     return 0 if summarise(rows.rows) else 1
 
 
-def summarise(rows: list[dict[str, Any]]) -> bool:
+def summarise(rows: list[Row]) -> bool:
     met = True
     for name in SCRIPTS:
         for length, right in (("long", "proven"), ("short", "unproven")):
