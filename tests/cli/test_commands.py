@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from learnproof.cli import COMMANDS, main
+from learnproof.cli import FILES, main
 
 SMALL = (
     "--policy.hidden", "16", "--env.n-envs", "4", "--ppo.n-steps", "64", "--ppo.minibatch-size", "64", "--ppo.epochs", "4",
@@ -41,7 +41,7 @@ def inside(monkeypatch, capsys, folder, *words):
 
 
 def test_help_starts_without_torch_and_lists_the_commands(tmp_path):
-    code = "import sys; from learnproof.cli import COMMANDS, main; main(['--help']); sys.exit('torch' in sys.modules)"
+    code = "import sys; from learnproof.cli import FILES, main; main(['--help']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0
     for command in ("train", "resume", "verify", "evaluate", "report", "envs"):
@@ -49,7 +49,7 @@ def test_help_starts_without_torch_and_lists_the_commands(tmp_path):
 
 
 def test_every_command_explains_itself(monkeypatch, capsys, tmp_path):
-    for command in COMMANDS:
+    for command in FILES:
         code, printed = inside(monkeypatch, capsys, tmp_path, command, "--help")
         assert code == 0
         assert f"learnproof {command}" in printed

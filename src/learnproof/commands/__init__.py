@@ -1,7 +1,14 @@
-"""Commands that are too long for cli.py: their arguments, and a few lines that call the module which does the job.
+"""The commands, a file for each group: their arguments, and a few lines that call the module which does the job.
 
-Like cli.py they import torch and all else that is heavy when they run: `learnproof --help` answers at once.
+A command's file is imported when it is asked for, and torch and all else that is heavy when it runs: `learnproof --help` answers at once.
 
-policies   export, enjoy: what is done with a trained policy
-sweep      many trainings, in search of better settings
+command         what a command is; exit codes
+settings_file   --config, read before the rest
+training        train, resume, evaluate
+judging         verify, report, compare
+watching        watch, follow
+probing         probe
+policies        export, enjoy: what is done with a trained policy
+sweep           many trainings, in search of better settings
+environments    envs
 """

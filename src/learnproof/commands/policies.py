@@ -8,6 +8,8 @@ from typing import Literal
 
 import tyro
 
+from .command import PROVEN_OR_DONE, Command
+
 
 @dataclass(frozen=True)
 class Export:
@@ -54,7 +56,7 @@ def export(arguments: Export) -> int:
     from ..show.export_sheet import print_export
 
     print_export(export_policy(arguments.run, arguments.out, observations=arguments.observations).to_json())
-    return 0
+    return PROVEN_OR_DONE
 
 
 def enjoy(arguments: Enjoy) -> int:
@@ -70,4 +72,7 @@ def enjoy(arguments: Enjoy) -> int:
         out=arguments.out,
     )
     show_playback(played, rows=arguments.rows)
-    return 0
+    return PROVEN_OR_DONE
+
+
+COMMANDS = {"export": Command(Export, export), "enjoy": Command(Enjoy, enjoy)}

@@ -10,6 +10,8 @@ import tyro
 
 from ..config import Settings
 from ..errors import UsageError
+from .command import Command
+from .settings_file import with_settings
 
 
 @dataclass(frozen=True)
@@ -100,3 +102,6 @@ def _refuse_a_new_plan(arguments: Sweep) -> None:
             f"A sweep goes on with the plan that it began with (its sweep.toml): leave {words} away. Only --trials may be given, to "
             "make it longer."
         )
+
+
+COMMANDS = {"sweep": Command(Sweep, sweep, with_settings(Sweep))}
