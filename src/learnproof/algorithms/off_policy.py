@@ -271,8 +271,7 @@ class OffPolicyLearner(ABC):
         )
 
     def _tensor(self, array: Array) -> Tensor:
-        device = next(iter(self.steppers.values())).flat.vector.device
-        return torch.from_numpy(array).to(device)
+        return torch.from_numpy(array).to(self.actor.device)
 
     # ------------------------------------------------------------------ what others need to know of it
 

@@ -62,6 +62,11 @@ class NetworkActor:
         self.actions = actions
         self.normalizer = normalizer
         self._called_with: Array | None = None
+        self._some_weight = next(network.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        return self._some_weight.device
 
     @property
     def memory_size(self) -> int:
@@ -124,12 +129,13 @@ class NetworkActor:
     ) -> Acted:
         log_prob = remembered = None
         with torch.inference_mode():
-            device = next(self.network.parameters()).device
-            seen = torch.from_numpy(rows).to(device)
+            seen = torch.from_numpy(rows).to(self.device)
             if self.network.memory is None:
                 params = self.network.policy_params(seen)
             else:
-                held = self.network.memory.empty(len(rows)) if memory is None else torch.from_numpy(memory).to(device)
+                held = (
+                    self.network.memory.empty(len(rows)) if memory is None else torch.from_numpy(memory).to(self.device)
+                )
                 params, held = self.network.recall(seen, held)
                 remembered = held.cpu().numpy()
             if mode == "deterministic":

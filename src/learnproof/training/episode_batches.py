@@ -71,7 +71,7 @@ def behaviour_of(actor: NetworkActor, episodes: Sequence[ReadEpisode]) -> Behavi
         return None
     ends = np.cumsum([len(episode) for episode in episodes])[:-1]
     action = np.concatenate([episode.action for episode in episodes])
-    device = next(actor.network.parameters()).device
+    device = actor.device
     with torch.inference_mode():
         params = _policy_params(actor, episodes, device)
         told = actor.head.log_prob_and_entropy(params, torch.from_numpy(action).to(device))[0]
