@@ -18,7 +18,7 @@ def envs(arguments: Envs) -> int:
     for environment in shipped_environments():
         print(f"{environment.id:32} {environment.summary}")
     print(
-        "\nAny other Gymnasium id works too, e.g. CartPole-v1. With --env.per-agent the agents of a team decide one by one: in those above,"
+        "\nAny other Gymnasium id works too, e.g. CartPole-v1. With --env.per-agent the agents of a team decide one by one: in task allocation,"
     )
     print("or in any PettingZoo parallel environment, named by the function that makes it (module:function).")
     return PROVEN_OR_DONE

@@ -19,11 +19,13 @@ class ShippedEnvironment:
     summary: str
     entry_point: str
     vector_entry_point: str
-    agents_entry_point: str
+    agents_entry_point: str | None = None
     """A row for each agent (envs/agents.py): env.per_agent."""
+    reward_threshold: float | None = None
+    """The mean return at which Gymnasium calls its own environment of this name solved."""
 
 
-_SHIPPED = tuple(
+_TASK_ALLOCATION = tuple(
     ShippedEnvironment(
         id=f"learnproof/TaskAllocation-v{version}",
         summary=summary,
@@ -36,6 +38,22 @@ _SHIPPED = tuple(
         (1, "specialists share a stream of tasks with deadlines; the repaired rules (metric: completion_rate)"),
     )
 )
+_CLASSIC_CONTROL = tuple(
+    ShippedEnvironment(
+        id=f"learnproof/{name}-v{version}",
+        summary=f"{summary}; as Gymnasium's {name}-v{version}, in a batch, and can be saved",
+        entry_point=f"learnproof.envs.classic_control:{name}",
+        vector_entry_point=f"learnproof.envs.classic_control:{name}Vector",
+        reward_threshold=threshold,
+    )
+    for name, version, threshold, summary in (
+        ("CartPole", 1, 475.0, "a pole is kept upright on a cart"),
+        ("Acrobot", 1, -100.0, "two links are swung up"),
+        ("Pendulum", 1, None, "a pendulum is swung up and held, by a continuous torque"),
+        ("MountainCar", 0, -110.0, "a car gathers speed for a hill, without a hint before it is up"),
+    )
+)
+_SHIPPED = _TASK_ALLOCATION + _CLASSIC_CONTROL
 
 
 def shipped_environments() -> tuple[ShippedEnvironment, ...]:
@@ -50,6 +68,7 @@ def register_environments() -> None:
                 environment.id,
                 entry_point=environment.entry_point,
                 vector_entry_point=environment.vector_entry_point,
+                reward_threshold=environment.reward_threshold,
             )
 
 

@@ -83,7 +83,7 @@ def _load(name: str) -> Callable[..., Any]:
     """The function (or class) module:function; a module beside the user is meant as much as an installed one."""
     module, _, attribute = name.rpartition(":")
     forms = (
-        f"With env.per_agent, env.id is one of {', '.join(one.id for one in shipped_environments())}, or module:function of a "
+        f"With env.per_agent, env.id is one of {', '.join(one.id for one in shipped_environments() if one.agents_entry_point)}, or module:function of a "
         "function that makes a PettingZoo parallel environment, e.g. pettingzoo.mpe.simple_spread_v3:parallel_env."
     )
     if not module:

@@ -2,8 +2,8 @@
 
 A subclass knows the rules of one instance; this file knows everything that is the same for all of them:
 
-    actions [N, A] -> shape and finiteness checked -> the subclass steps the rows -> episodes that ended are dealt with
-                                                    as the autoreset mode says -> Gymnasium's five results
+    actions -> shape and values checked -> the subclass steps the rows -> episodes that ended are dealt with
+                                            as the autoreset mode says -> Gymnasium's five results
 
 Autoreset modes, with the forms of Gymnasium's own SyncVectorEnv:
 
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import Space
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -37,18 +37,18 @@ MODE_CODES = {AutoresetMode.SAME_STEP: 0, AutoresetMode.NEXT_STEP: 1, AutoresetM
 
 
 class BatchEnv(VectorEnv[Array, Array, Array], ABC):
-    """N instances of one environment, observations and actions flat arrays, stepped by a kernel of the subclass."""
+    """N instances of one environment, stepped by a kernel of the subclass: observations [N, D], actions [N, A] or choices [N]."""
 
     metric: str = "return"
     """What performance means here: "return", or the name of a per-episode metric."""
-    action_heads: tuple[str, ...] = ()
-    """For each flat action dimension, the distribution that fits it: "bernoulli" or "beta"."""
+    action_heads: tuple[str, ...] | None = None
+    """For each flat action dimension, the distribution that fits it ("bernoulli" or "beta"), where the environment knows."""
 
     def __init__(
         self,
         num_envs: int,
         single_observation_space: Box,
-        single_action_space: Box,
+        single_action_space: Box | Discrete,
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
     ) -> None:
         if num_envs < 1:
@@ -57,10 +57,11 @@ class BatchEnv(VectorEnv[Array, Array, Array], ABC):
         self.autoreset_mode = _as_mode(autoreset_mode)
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.single_observation_space: Space[Array] = single_observation_space
-        self.single_action_space: Space[Array] = single_action_space
+        self.single_action_space: Space[Any] = single_action_space
         self.observation_space: Space[Array] = batch_space(single_observation_space, num_envs)
         self.action_space: Space[Array] = batch_space(single_action_space, num_envs)
-        self._action_shape: tuple[int, ...] = (num_envs, *single_action_space.shape)
+        self._action_shape: tuple[int, ...] = (num_envs, *(single_action_space.shape or ()))
+        self._n_choices = int(single_action_space.n) if isinstance(single_action_space, Discrete) else 0
 
         self._streams = np.zeros((num_envs, WORDS), np.uint64)
         self._observation = np.zeros((num_envs, *single_observation_space.shape), np.float32)
@@ -207,12 +208,17 @@ class BatchEnv(VectorEnv[Array, Array, Array], ABC):
     def _checked(self, actions: Array) -> Array:
         if not self._started:
             raise UsageError("step() was called before the first reset(). Call reset(seed=...) first.")
-        actions = np.ascontiguousarray(actions, np.float32)
-        if actions.shape != self._action_shape:
+        actions = self._checked_choices(actions) if self._n_choices else self._checked_numbers(actions)
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._finished.any():
             raise UsageError(
-                f"The actions have shape {actions.shape}, this environment takes {self._action_shape}: "
-                "one row for each instance, flat."
+                f"The episodes of instances {np.flatnonzero(self._finished)[:10].tolist()} are over, and autoreset is "
+                "disabled. Reset them first: reset(options={'reset_mask': terminated | truncated})."
             )
+        return actions
+
+    def _checked_numbers(self, actions: Array) -> Array:
+        actions = np.ascontiguousarray(actions, np.float32)
+        self._require_shape(actions)
         flat = first_not_finite(actions.reshape(-1))
         if flat >= 0:
             row, column = divmod(flat, actions.shape[1])
@@ -220,12 +226,27 @@ class BatchEnv(VectorEnv[Array, Array, Array], ABC):
                 f"actions[{row}, {column}] = {actions[row, column]} is not a finite number. Most often the policy's "
                 "weights have become NaN: look at the loss and the gradient norm of the last updates."
             )
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._finished.any():
-            raise UsageError(
-                f"The episodes of instances {np.flatnonzero(self._finished)[:10].tolist()} are over, and autoreset is "
-                "disabled. Reset them first: reset(options={'reset_mask': terminated | truncated})."
-            )
         return actions
+
+    def _checked_choices(self, actions: Array) -> Array:
+        given = np.asarray(actions)
+        self._require_shape(given)
+        if given.dtype.kind not in "iu":
+            raise UsageError(
+                f"The actions are {given.dtype}; here they are whole numbers from 0 to {self._n_choices - 1}."
+            )
+        choices = np.ascontiguousarray(given, np.int64)
+        row = first_outside(choices, self._n_choices)
+        if row >= 0:
+            raise UsageError(f"actions[{row}] = {choices[row]}, and there are only 0 to {self._n_choices - 1}.")
+        return choices
+
+    def _require_shape(self, actions: Array) -> None:
+        if actions.shape != self._action_shape:
+            raise UsageError(
+                f"The actions have shape {actions.shape}, this environment takes {self._action_shape}: "
+                "one row for each instance, flat."
+            )
 
     def _end_episodes(self) -> dict[str, Any]:
         """Begin anew or mark as finished, as the mode says; gives the infos of the episodes that have ended."""
@@ -258,6 +279,15 @@ def first_not_finite(values: Array) -> int:
     """Index of the first NaN or infinity, -1 where there is none."""
     for index in range(values.shape[0]):
         if not np.isfinite(values[index]):
+            return index
+    return -1
+
+
+@kernel
+def first_outside(choices: Array, count: int) -> int:
+    """Index of the first choice that is not in 0..count - 1, -1 where there is none."""
+    for index in range(choices.shape[0]):
+        if choices[index] < 0 or choices[index] >= count:
             return index
     return -1
 

@@ -9,10 +9,11 @@ import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
+from ..rules import make_rules
 from ..vector import Array, BatchEnv
 from . import kernels_v0, kernels_v1
 from .metrics import episode_metrics
-from .rules import AllocationRules, RulesV0, RulesV1, make_rules
+from .rules import AllocationRules, RulesV0, RulesV1
 from .state import AllocationState, faults
 
 

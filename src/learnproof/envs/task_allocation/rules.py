@@ -10,23 +10,22 @@ says how the two differ. Any field is an argument of the environment:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from ...config import Section
-from ...errors import SettingsError, did_you_mean
+from ..rules import Rules
 
 Array = np.ndarray[Any, Any]
-Rules = TypeVar("Rules", bound="AllocationRules")
 
 ACTIONS_PER_AGENT = 3
 
 
-class AllocationRules(Section):
+class AllocationRules(Rules):
     """What both versions share."""
+
+    title: ClassVar[str] = "Task allocation"
 
     n_agents: int = Field(5, ge=1, le=10_000)
     """Agents that share the queue."""
@@ -102,18 +101,6 @@ class AllocationRules(Section):
     def action_heads(self) -> tuple[str, ...]:
         """accept and collaborate are thresholded, allocation is a share."""
         return ("bernoulli", "beta", "bernoulli") * self.n_agents
-
-    def as_numbers(self) -> dict[str, float]:
-        return {name: float(value) for name, value in self.model_dump().items()}
-
-    def as_record(self) -> Array:
-        """[1]: a NumPy record that kernels read by field name; its type is the same whatever the values."""
-        values = self.model_dump()
-        kinds = [(name, np.int64 if isinstance(value, int) else np.float64) for name, value in values.items()]
-        record = np.zeros(1, dtype=kinds)
-        for name, value in values.items():
-            record[name] = value
-        return record
 
 
 class RulesV0(AllocationRules):
@@ -254,24 +241,3 @@ class RulesV1(AllocationRules):
 
     def observation_bounds(self) -> Array:
         return np.ones(self.observation_size, np.float32)
-
-
-def make_rules(kind: type[Rules], arguments: Mapping[str, Any]) -> Rules:
-    """Rules from an environment's arguments; an unknown or impossible one is refused by name."""
-    unknown = [name for name in arguments if name not in kind.model_fields]
-    if unknown:
-        name = unknown[0]
-        raise SettingsError(
-            f"Task allocation has no argument {name!r}.{did_you_mean(name, kind.model_fields)} "
-            f"Known are: {', '.join(kind.model_fields)}."
-        )
-    try:
-        return kind.model_validate(dict(arguments))
-    except ValidationError as error:
-        raise SettingsError(
-            "Task allocation cannot be made with these arguments: "
-            + "; ".join(
-                f"{'.'.join(map(str, item['loc'])) or 'the whole'}: {item['msg'].lower()} (got {item['input']!r:.80})"
-                for item in error.errors()
-            )
-        ) from None
