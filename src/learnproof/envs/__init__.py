@@ -53,7 +53,13 @@ _CLASSIC_CONTROL = tuple(
         ("MountainCar", 0, -110.0, "a car gathers speed for a hill, without a hint before it is up"),
     )
 )
-_SHIPPED = _TASK_ALLOCATION + _CLASSIC_CONTROL
+_REFERENCE = ShippedEnvironment(
+    id="learnproof/Compass-v0",
+    summary="a walker reaches a mark by steps in eight directions; the discrete reference task (metric: return)",
+    entry_point="learnproof.envs.compass:Compass",
+    vector_entry_point="learnproof.envs.compass:CompassVector",
+)
+_SHIPPED = (*_TASK_ALLOCATION, *_CLASSIC_CONTROL, _REFERENCE)
 
 
 def shipped_environments() -> tuple[ShippedEnvironment, ...]:
