@@ -8,9 +8,12 @@ from made_losses import made_loss
 
 from learnproof.proof.check import Finding
 from learnproof.proof.seen.token_answers import ending
+from learnproof.proof.seen.token_rewards import without_advantages
 from learnproof.proof.seen.tokens import token_losses
 from learnproof.proof.watched.answers import one_answer, unless_any_answer_earns_it
 from learnproof.proof.watched.dependence import PolicyLooks
+from learnproof.proof.watched.language import ReferenceApart
+from learnproof.proof.watched.stepping import OptimizersFed
 
 GROUPS, SAMPLES, PROMPT, NEW, WORDS = 16, 4, 3, 4, 12
 SEQUENCES = GROUPS * SAMPLES
@@ -166,6 +169,19 @@ def test_a_reward_that_random_answers_earn_proves_nothing(monkeypatch, first, re
     found = judged(monkeypatch, trained(solver, reward, first=first, nats=nats))
     assert found.status == status
     assert ("nearly at random" in found.summary) == (status == "undecided")
+
+
+def test_answers_that_all_earn_the_same_are_no_fault_of_the_optimizer(monkeypatch):
+    view = trained(at_random, lambda question, said: 0.2 * (question % 5), first=at_random, held=False)
+    view.steps = [SimpleNamespace(optimizer=0, grad_norm=0.0, parameters={}) for _ in range(BATCHES)]
+    view.optimizers, view.owned = {}, {0: {"model.weight"}}
+    assert without_advantages(view) == BATCHES
+    assert "every answer is 0" in judged(monkeypatch, view).summary
+    assert OptimizersFed().look(view).status == "undecided"
+    assert ReferenceApart().look(view).status == "undecided"
+    learnt = trained(at_random, strict, first=learner, held=False)
+    assert without_advantages(learnt) == 0
+    assert ReferenceApart().look(learnt).status == "fail"
 
 
 def test_the_policy_looks_where_answers_differ(monkeypatch):
