@@ -9,6 +9,7 @@ from made_losses import made_loss
 from learnproof.proof.check import Finding
 from learnproof.proof.seen.token_answers import ending
 from learnproof.proof.seen.token_rewards import without_advantages
+from learnproof.proof.seen.token_rollouts import batch_rewards
 from learnproof.proof.seen.tokens import token_losses
 from learnproof.proof.watched.answers import one_answer, unless_any_answer_earns_it
 from learnproof.proof.watched.dependence import PolicyLooks
@@ -188,3 +189,12 @@ def test_the_policy_looks_where_answers_differ(monkeypatch):
     monkeypatch.setattr("learnproof.proof.watched.dependence.observations_told_apart", lambda seen: None)
     assert PolicyLooks().look(trained(solver, strict)).status == "pass"
     assert PolicyLooks().look(trained(ends_at_once, lenient)).status == "undecided"
+
+
+def test_batches_whose_step_was_left_out_have_rewards_of_their_own():
+    """Two batches of one update, the first of them with nothing to explain: its tensors have other places."""
+    view = trained(solver, strict)
+    left_out = batch(0, lambda question, rng: counts_on(question), strict)
+    left_out.arrays["k0"] = left_out.arrays.pop("r0") * 0
+    view.training_losses.insert(0, left_out)
+    assert list(batch_rewards(view)) == list(range(BATCHES))
