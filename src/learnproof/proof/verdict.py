@@ -36,6 +36,7 @@ from .quorum import gradient_steps, gradient_steps_inspected, lacks, missing_quo
 from .targets import AdvantagesRecomputed
 from .temporal import SOFT_CHECKS, TEMPORAL_CHECKS
 from .watched import WATCHED_CHECKS
+from .watched.answers import unless_any_answer_earns_it
 from .watched.performance import judge_training_returns, played_again, unless_paid_otherwise
 
 Outcome = Literal["proven", "broken", "unproven"]
@@ -244,7 +245,8 @@ def _performance(
     if scores is None and evidence.of_watcher:
         scores = played_again(evidence)
         if scores is None:
-            return None, unless_paid_otherwise(evidence, judge_training_returns(evidence, error_rate), error_rate)
+            judged = unless_paid_otherwise(evidence, judge_training_returns(evidence, error_rate), error_rate)
+            return None, unless_any_answer_earns_it(evidence, judged)
     if scores is None and evidence.of_engine:
         return None, judge_given_episodes(evidence, error_rate)
     if scores is None:

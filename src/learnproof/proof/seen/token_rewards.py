@@ -162,10 +162,13 @@ def mixed_groups(seen: Seen) -> list[Loss]:
 def _questions(tokens: Tokens) -> Array | None:
     """Which question each sequence of the batch answers: the network's first answers to the same one are the same."""
     first, (_, batch) = tokens.loss.arrays.get("n0.output"), tokens.places
-    if first is None or len(first) != batch:
-        return None
-    _, question = np.unique(np.round(first.reshape(batch, -1), 4), axis=0, return_inverse=True)
-    return np.asarray(question.reshape(-1))
+    return None if first is None or len(first) != batch else alike_rows(first)
+
+
+def alike_rows(table: Array) -> Array:
+    """The same number for rows that are the same up to rounding."""
+    _, number = np.unique(np.round(table.reshape(len(table), -1), 4), axis=0, return_inverse=True)
+    return np.asarray(number.reshape(-1))
 
 
 def _compared_across(tokens: Tokens) -> bool:
@@ -204,6 +207,22 @@ def _advantages(loss: Loss, sequences: int) -> list[Array]:
         if first is not None and np.ptp(first) > 1e-9:
             found.append(first)
     return found
+
+
+def without_advantages(seen: Seen) -> int:
+    """How many losses on tokens there are, where in each of them every sequence has the weight 0; else 0."""
+    found = token_losses(seen)
+    return len(found) if all(_weightless(tokens) for tokens in found) else 0
+
+
+def _weightless(tokens: Tokens) -> bool:
+    """A mask that leaves nothing has a number for each token; an advantage one for each sequence."""
+    weights = [
+        weight
+        for position, about in enumerate(tokens.loss.event.constants)
+        if about.get("role") == "weight" and (weight := tokens.loss.arrays.get(f"k{position}")) is not None
+    ]
+    return not tokens.used.any() and any(w.size == tokens.shape[0] and not w.any() for w in weights)
 
 
 def _group_sizes(sequences: int) -> list[int]:

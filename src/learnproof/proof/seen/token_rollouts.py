@@ -92,17 +92,27 @@ def left_out(seen: Seen) -> tuple[int, int]:
 
 
 def reward_means(seen: Seen) -> list[float]:
-    """Mean reward of each batch that was looked at, in the order of training. Which tensor holds the rewards is known from the
+    """Mean reward of each batch that was looked at, in the order of training."""
+    return [float(np.mean(rewards)) for rewards in batch_rewards(seen).values()]
+
+
+def batch_rewards(seen: Seen) -> dict[int, Array]:
+    """update -> rewards of the batch that was looked at in it, in the order of training. Which tensor holds them is known from the
     batches whose targets or weights it explains; in the others (all rewards alike, say) it is the tensor in the same place."""
-    explained = {r.losses[0].update: r.told.rewards for r in token_rollouts(seen) if r.told}
-    explained |= {each.tokens.loss.update: each.source for each in reversed(rewarded(seen))}
+    explained = {r.losses[0].update: (r.told.rewards, r.losses[0].arrays) for r in token_rollouts(seen) if r.told}
+    explained |= {
+        each.tokens.loss.update: (each.source, each.tokens.loss.arrays) for each in reversed(rewarded(seen))
+    }  # the loss's own arrays: batches whose step was left out have one update
     batches = {tokens.loss.update: tokens.loss.arrays for tokens in reversed(token_losses(seen))}
-    places = Counter((source, len(batches[update][source])) for update, source in explained.items())
+    places = Counter((source, len(arrays[source])) for source, arrays in explained.values())
     if not places:
-        return []
+        return {}
     (place, size), _ = places.most_common(1)[0]
-    found = [arrays.get(explained.get(update, place), ()) for update, arrays in sorted(batches.items())]
-    return [float(np.mean(rewards)) for rewards in found if len(rewards) == size]
+    found = {}
+    for update, arrays in sorted(batches.items()):
+        source, own = explained.get(update, (place, arrays))
+        found[update] = own.get(source)
+    return {update: rewards for update, rewards in found.items() if rewards is not None and len(rewards) == size}
 
 
 def _valued(tokens: Tokens) -> Valued | None:

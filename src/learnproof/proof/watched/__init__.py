@@ -14,6 +14,7 @@
     dependence  the policy looks at its observation, credit reaches past one step
     exploration which actions were tried early on: advice
     language    masks, references and ratios of a language model's policy gradient
+    answers     what a language model is rewarded for is an answer to its question
     performance the script's policy played again, or the returns of training alone
 
 All of them read `proof.seen`. An accusation needs several updates that agree; what was seen too seldom is undecided.

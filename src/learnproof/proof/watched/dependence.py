@@ -14,6 +14,7 @@ from ..seen.bootstrap import bootstraps
 from ..seen.returns import rollout_fits
 from ..seen.token_rollouts import token_rollouts
 from ..seen.tokens import token_losses
+from .answers import one_answer
 from .base import ENOUGH, FEW_ROWS, SeenCheck, some
 from .bootstrap import NO_CREDIT
 
@@ -59,15 +60,15 @@ class PolicyLooks(SeenCheck):
                 advice="Look at what the network is given: whole-number division, a cast to int or a crop may drop what matters. If what "
                 "is dropped does not matter, this is no defect; it only keeps the run from being proven.",
             )
-        alike = _same_answers(seen)
-        if alike:
+        alike = one_answer(seen)
+        if alike is not None:
             return self.finding(
                 "undecided",
-                f"In the last {alike} batches the policy gave the same answer to every question, and was rewarded for it.",
-                {**figures, "batches_with_one_answer": alike},
+                alike.words,
+                {**figures, "share_of_one_answer": alike.share, "its_tokens": len(alike.answer)},
                 advice="Look at some answers: a reward that an empty or constant answer earns is not the task.",
             )
-        asked = [tokens for tokens in token_losses(seen) if tokens.action is not None]
+        asked = [tokens for tokens in token_losses(seen) if tokens.action is not None and tokens.used.any()]
         if len(asked) >= ENOUGH:
             return self.finding("pass", "The policy answers different questions differently.", figures)
         if not any(len(spreads) >= ENOUGH for spreads in answers.values()):
@@ -152,25 +153,6 @@ def _told_apart(shown: dict[tuple[int, int], int], time: Array, output: Array) -
             observations.add(identity)
             answers.add(answer.tobytes())
     return len(answers) / len(observations) if len(observations) >= MIN_ROWS else None
-
-
-def _same_answers(seen: Seen) -> int:
-    """How many of the last batches of a language model hold one answer to different questions."""
-    count = 0
-    for tokens in reversed([t for t in token_losses(seen) if t.action is not None]):
-        assert tokens.action is not None
-        start = 0 if tokens.prompt is None else tokens.prompt - 1  # without one, the tokens are the answer's alone
-        weighed = tokens.used.any(axis=1)
-        if (
-            weighed.sum() < 2
-        ):  # a batch that is solved has no advantages, and so no tokens that are known to be the answer's
-            continue
-        one_question = start and len(np.unique(tokens.action[weighed, :start], axis=0)) < 2
-        answers = np.where(tokens.used, tokens.action, -1)[weighed, start:]
-        if one_question or len(np.unique(answers, axis=0)) > 1:
-            break
-        count += 1
-    return count
 
 
 class CreditReachesOn(SeenCheck):

@@ -24,7 +24,7 @@ FEW_ENDINGS = 20
 AS_OFTEN = 6.0
 """Standard errors."""
 SETTLED = 4
-"""Updates after which a reference that is kept still must differ from a policy that moves."""
+"""Updates after its first gradient, when a reference that is kept still must differ from a policy that moves."""
 
 
 class TokensMasked(SeenCheck):
@@ -208,7 +208,8 @@ class ReferenceApart(SeenCheck):
                 cause="The divergence was computed under no_grad, or from detached log-probabilities.",
                 advice="Compute it from the policy's log-probabilities with their graph; only the reference's stay without.",
             )
-        late = [off for loss, off, _ in found if loss.update >= SETTLED]
+        moved = [loss.update for loss, *_ in found if loss.policies[0].gradient.any()]
+        late = [off for loss, off, _ in found if moved and loss.update >= min(moved) + SETTLED]
         slopes = np.array([slope for _, _, slope in found if slope])
         figures = {"losses": len(found), "largest_ratio": max((off for _, off, _ in found), default=0.0),
                    "that_punish": int((slopes > 0).sum()), "that_reward": int((slopes < 0).sum())}  # fmt: skip

@@ -5,7 +5,7 @@
     gradients_cleared   a step uses the gradients of its own losses: none left over, none thrown away
 
 Healthy and not accused: accumulation over several backward passes; several losses that come before one step, also where they reach weights
-of several optimizers; plain SGD made anew for each step, which has nothing to lose.
+of several optimizers; plain SGD made anew for each step, which has nothing to lose; a language model all of whose answers earn the same.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from statistics import median
 from ...evidence.watched import OptimizerSeen, OptimizerStep, OptimizerTotals
 from ..check import Finding
 from ..seen import Loss, Seen
+from .answers import ALL_ALIKE, nothing_earned_more
 from .base import ENOUGH, SeenCheck, common_module
 from .ownership import MIN_STEPS, NEARLY_ALL, acting_modules, is_called_a_follower
 
@@ -51,6 +52,9 @@ class OptimizersFed(SeenCheck):
             "steps_measured": len(seen.steps),
             "without_gradients": sorted(hungry),
         }
+        alike = nothing_earned_more(seen) if hungry else ""
+        if alike:
+            return self.finding("undecided", alike, figures, advice=ALL_ALIKE)
         if hungry:
             index, steps = next(iter(hungry.items()))
             owned = seen.owned.get(index, set())
@@ -209,7 +213,11 @@ class GradientsCleared(SeenCheck):
         several = [
             span for span in _before_steps(seen) if len(span) > 1 and len({loss.structure for loss in span}) == 1
         ]
-        thrown = [span for span in several if all(loss.event.gradient_before == 0 for loss in span)]
+        thrown = [
+            span
+            for span in several
+            if all(loss.event.gradient_before == 0 for loss in span) and not all(map(_leaves_nothing, span[:-1]))
+        ]
         figures = {
             "steps_looked_at": len(spans),
             "with_gradients_left_over": len(left_over),
@@ -245,6 +253,11 @@ class GradientsCleared(SeenCheck):
         return self.finding(
             "pass", f"On {len(spans)} steps the gradients were those of the step's own losses{accumulating}.", figures
         )
+
+
+def _leaves_nothing(loss: Loss) -> bool:
+    """Whether its rows all have the weight 0, so that there was no gradient to be cleared."""
+    return bool(loss.policies) and not loss.regressions and not any(policy.gradient.any() for policy in loss.policies)
 
 
 def _joins(seen: Seen, index: int, loss: Loss) -> bool:

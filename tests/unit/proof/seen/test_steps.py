@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from made_losses import made_loss
 
@@ -70,3 +71,18 @@ def test_losses_that_come_before_one_step_are_meant_to_be_added():
 
 def test_gradients_that_an_earlier_step_left_are_named():
     assert cleared(joined=False).status == "fail"
+
+
+@pytest.mark.parametrize(("weight", "status"), [(0.5, "fail"), (0.0, "pass")])
+def test_only_gradients_that_were_there_can_be_thrown_away(weight, status):
+    """Two micro-batches a step, and no gradient before the second: it was cleared, or the first one's advantages are all 0."""
+    arrays = {"p0.value": np.full(8, -1.0), "p0.gradient": np.full(8, weight)}
+    losses = []
+    for update in range(20):
+        for earlier in range(2):
+            loss = made_loss(arrays, update, earlier=earlier, gradient_before=0.0, log_probs=[{"kind": "gather"}])
+            loss.__dict__["reach"] = frozenset({"model.weight"})
+            losses.append(loss)
+    steps = [_step(update, 0) for update in range(20)]
+    view = SimpleNamespace(owned={0: {"model.weight"}}, training_losses=losses, steps=steps)
+    assert GradientsCleared().look(view).status == status

@@ -10,7 +10,6 @@ from made_losses import made_loss
 from learnproof.proof.seen.losses import Loss
 from learnproof.proof.seen.token_rewards import misordered, mixed_groups, rewarded
 from learnproof.proof.seen.tokens import token_losses
-from learnproof.proof.watched.dependence import _same_answers
 from learnproof.proof.watched.language import ReferenceApart, TokensMasked, _beyond
 from learnproof.proof.watched.shapes import SampledAsScored
 
@@ -259,16 +258,3 @@ def test_sequences_without_an_advantage_are_no_padding():
     used[:4, 3:] = False  # padding of sequences that count
     assert _beyond(SimpleNamespace(used=used, logits_gradient=everywhere))
     assert not _beyond(SimpleNamespace(used=used, logits_gradient=used))
-
-
-@pytest.mark.parametrize(("batches", "alike"), [("as", 1), ("ss", 0), ("aa", 2), ("da", 1)])
-def test_a_batch_that_is_solved_is_no_single_answer(monkeypatch, batches, alike):
-    """All advantages are 0 in it: no token is known to be the answer's."""
-    action = np.arange(24).reshape(4, 6)
-    kinds = {
-        "s": SimpleNamespace(action=action, prompt=None, used=np.zeros((4, 6), bool)),
-        "a": SimpleNamespace(action=np.tile(action[:1], (4, 1)), prompt=None, used=np.ones((4, 6), bool)),
-        "d": SimpleNamespace(action=action, prompt=None, used=np.ones((4, 6), bool)),
-    }
-    monkeypatch.setattr("learnproof.proof.watched.dependence.token_losses", lambda seen: [kinds[b] for b in batches])
-    assert _same_answers(None) == alike
