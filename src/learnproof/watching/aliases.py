@@ -16,9 +16,8 @@ WIDEST = 64
 """Numbers of an observation up to which the last 65,536 of them are kept for this (16 MB)."""
 PAIRS = 24
 EQUAL = 8
-"""Acting calls that were given the observation as it was, after which nothing is looked for any more."""
-A_FEW = 4
-"""Calls at the beginning in which a running mean has not moved yet."""
+"""Acting calls that were given the observation as it was, after which nothing is looked for any more. A running mean has not moved yet in
+the first few."""
 MOST_ACTED = 65_536
 EXACT = 1e-5
 GRID = 4_096.0
@@ -29,7 +28,7 @@ class Aliases:
     def __init__(self) -> None:
         self.given: list[Any] = []
         self.returned: list[Any] = []
-        self.equal = self.other = 0
+        self.equal = 0
         self.done = False
         self.factor: Any = None
         self.shift: Any = None
@@ -52,9 +51,12 @@ class Aliases:
         """Rows that the environment returned last, and rows that a network is given now."""
         if not self.asks:
             return
-        if not self.done and returned.shape == given.shape and numpy.array_equal(returned, given):
+        if returned.shape == given.shape and numpy.array_equal(returned, given):
             self.equal += 1
-            self.done = self.equal >= EQUAL and not self.given
+            if (
+                self.equal >= EQUAL
+            ):  # what else was given were other states: the last one before a reset, the one acted on before
+                self.done, self.given, self.returned, self.acted = True, [], [], {}
             return
         self._remember(numpy, returned, given)
         if self.done or returned.shape != given.shape or returned.shape[1] > WIDEST:
@@ -66,11 +68,6 @@ class Aliases:
 
     def _remember(self, numpy: Any, returned: Any, given: Any) -> None:
         """The first meeting counts: a state may be asked about once more when the environment has gone on."""
-        self.other += 1
-        if (
-            self.equal > self.other + A_FEW
-        ):  # networks are given observations as they are; this one was given something else
-            return
         for name, own in zip(identities(numpy, given).tolist(), identities(numpy, returned).tolist()):
             self.acted.setdefault(name, own)
         if len(self.acted) > 2 * MOST_ACTED:

@@ -71,6 +71,20 @@ def test_what_another_network_is_given_counts_for_nothing_where_one_is_given_obs
     assert not aliases.asks
 
 
+def test_other_states_that_a_value_network_is_asked_about_are_no_changed_observations() -> None:
+    """After each step it is asked about the state before, and at an end about the last one, which the environment returned elsewhere."""
+    returned = observations(6, 100)
+    last = observations(7, 100)
+    aliases = Aliases()
+    for before, now, final in zip(returned, returned[1:], last, strict=False):
+        aliases.meet(np, now[None], before[None])
+        aliases.meet(np, now[None], final[None])
+        aliases.meet(np, now[None], now[None])
+    for rows in (returned, last):
+        names = identities(np, rows)
+        assert (aliases.translated(np, rows, names) == names).all()
+
+
 def test_what_is_no_fixed_scale_is_left_alone() -> None:
     returned = observations(2)
     drifting = returned / np.linspace(1, 2, len(returned), dtype=np.float32)[:, None] ** 8
