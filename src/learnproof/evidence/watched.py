@@ -134,6 +134,8 @@ class LossSeen(Event):
     env_steps: int
     place: str = ""
     """File and line that called backward."""
+    sought: bool = False
+    """Read between windows, because its batch holds the last step of an episode: what it holds is no fair share of the memory."""
     accumulates: bool
     """False for torch.autograd.grad, which leaves .grad alone."""
     shape: list[list[int]]

@@ -70,6 +70,11 @@ class Keeping:
             body["transitions_of"] = batch or None
             self._transitions(arrays, arrays.get(batch))
         arrays = {name: numpy.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
+        if "t.terminated" in arrays and any(c.role in ("target", "difference") for c in pending.reading.constants):
+            ended = arrays["t.terminated"]
+            session.seeking.saw(int(ended.sum()), int((arrays["t.truncated"] & ~ended).sum()))
+        if body["sought"]:
+            session.writer.begin_window()
         lighten(arrays)
         file, digest = session.writer.sample("loss", body["update"], body["backward"], arrays)
         session.say("loss", file=file, sha256=digest, roles=sorted(arrays), **body)
@@ -85,7 +90,7 @@ class Keeping:
             arrays[key + ".gradient"] = self._joined_gradient(key, call, pending)
         else:
             arrays[key + ".gradient"] = by_row(as_array(pending.gradients.get(key)), rows)
-            if self.session.cycle_updates < ASKED_AGAIN:
+            if self.session.cycle_updates < ASKED_AGAIN and not pending.body["sought"]:
                 arrays[key + ".after"] = by_row(self.asking.after(module, call.given), rows)
         return {
             "module": None if module is None else self.session.names.of_module(module),
