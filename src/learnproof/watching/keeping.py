@@ -218,9 +218,27 @@ class Keeping:
             arrays[key + ".ahead"] = ahead = transitions.ahead(numbers[known], names[known])
             counts = numpy.bincount(ahead[ahead >= 0], minlength=1)
             steps = int(numpy.flatnonzero(counts >= SEVERAL * max(len(ahead), 1)).max(initial=0)) + 1
-            if steps > arrays.get("t.rewards", numpy.zeros((0, 1))).shape[1]:  # targets over several steps
-                windows = transitions.windows(numbers[known], steps)
-                arrays.update({"t." + name: column for name, column in windows.items()})
+            self._over_several(arrays, transitions, numbers[known], steps)
+        if len(known) == len(rows):
+            self._asked_of_some(arrays, transitions, numbers)
+
+    def _over_several(self, arrays: dict[str, Any], transitions: Any, numbers: Any, steps: int) -> None:
+        if steps > arrays.get("t.rewards", self.session.numpy.zeros((0, 1))).shape[1]:  # targets over several steps
+            windows = transitions.windows(numbers, steps)
+            arrays.update({"t." + name: column for name, column in windows.items()})
+
+    def _asked_of_some(self, arrays: dict[str, Any], transitions: Any, numbers: Any) -> None:
+        """Networks that were asked only about the next observations of rows that go on: which rows those are."""
+        asked = {
+            name[: -len(".rows")]: array
+            for name, array in arrays.items()
+            if name[0] == "n" and name.endswith(".rows") and array is not None and 1 < len(array) < len(numbers)
+        }
+        for key, names in asked.items():
+            found = transitions.going_on(numbers, names)
+            if found is not None:
+                arrays[key + ".of"], steps = found
+                self._over_several(arrays, transitions, numbers, steps)
 
 
 def lighten(arrays: dict[str, Any]) -> None:

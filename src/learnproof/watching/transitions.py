@@ -175,6 +175,25 @@ class Transitions:
                 break
         return found
 
+    def going_on(self, numbers: Any, names: Any) -> tuple[Any, int] | None:
+        """Places of those of these transitions that these observations follow in the same order, and after how many steps: of those
+        that have not ended by then, or were not cut either."""
+        numpy = self.numpy
+        for steps in range(1, MOST_AHEAD + 1):
+            windows = self.windows(numbers, steps)
+            if int((windows["ends"] == steps).sum()) > len(names) or int((~windows["ended_terminated"]).sum()) < len(
+                names
+            ):
+                continue
+            for goes_on in (~windows["ended_terminated"], windows["ends"] == steps):
+                places = numpy.flatnonzero(goes_on)
+                if len(places) != len(names):
+                    continue
+                ahead = self.ahead(numbers[places], names)
+                if int((ahead == steps - 1).sum()) > MOSTLY * len(names):
+                    return places, steps
+        return None
+
     def windows(self, numbers: Any, steps: int) -> dict[str, Any]:
         """Of so many steps from each of these: the rewards, whatever ends between them; after how many the episode ended
         (`steps` where it did not) and whether by itself; and whether all of them are kept."""

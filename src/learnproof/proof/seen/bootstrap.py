@@ -209,6 +209,8 @@ def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
         if soft or more:
             continue
         ahead = numbers[rows]
+        if not np.isfinite(ahead[inner]).all():
+            continue
         solved = _solve(np.concatenate([columns, ahead[:, None]], axis=1), y, inner, spread)
         if solved is None:
             continue
