@@ -222,6 +222,8 @@ class FollowerTotals(Event):
     equal: bool
     statistics: list[bool] | None = None
     """Whether its running statistics moved, and its leader's."""
+    asked: int = 0
+    """How often its state_dict() was asked for."""
     looks: int = 0
     pulls: int = 0
     """Of so many looks before a step, those at which the leader had been moved since its last one, not by an optimizer."""
