@@ -134,6 +134,8 @@ class LossSeen(Event):
     env_steps: int
     place: str = ""
     """File and line that called backward."""
+    sought: bool = False
+    """Read between windows, because its batch holds the last step of an episode: what it holds is no fair share of the memory."""
     accumulates: bool
     """False for torch.autograd.grad, which leaves .grad alone."""
     shape: list[list[int]]
@@ -220,6 +222,8 @@ class FollowerTotals(Event):
     equal: bool
     statistics: list[bool] | None = None
     """Whether its running statistics moved, and its leader's."""
+    asked: int = 0
+    """How often its state_dict() was asked for."""
     looks: int = 0
     pulls: int = 0
     """Of so many looks before a step, those at which the leader had been moved since its last one, not by an optimizer."""

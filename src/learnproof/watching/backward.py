@@ -93,7 +93,7 @@ class Backward:
             session.backwards += 1
             pending = None
             if not self.stand_aside():
-                if session.inspecting:
+                if session.inspecting or (session.seeking.active and self.is_sought()):
                     pending = self.read(outputs, options)
                 elif session.plan.records(session.updates):
                     self.keep_loss(outputs)
@@ -107,6 +107,10 @@ class Backward:
                     self.release(pending)
 
         return run
+
+    @reading("seeking")
+    def is_sought(self) -> bool:
+        return self.session.seeking.finds()
 
     @reading("loss")
     def keep_loss(self, outputs: Any) -> None:
@@ -220,6 +224,7 @@ class Backward:
             "earlier": session.backwards - session.backwards_at_step - 1,
             "env_steps": session.env_steps,
             "place": calling_line(session.torch),
+            "sought": session.seeking.active,
             "accumulates": bool(options.get("accumulate_grad", True)),
             "shape": [list(t.shape) for t in tensors][:4],
             "value": float(tensors[0].detach()) if tensors and tensors[0].numel() == 1 else None,

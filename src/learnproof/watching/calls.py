@@ -24,6 +24,7 @@ from .kept_calls import Call, Entry, Score, by_row
 from .modes import standing_aside
 from .nodes import number_of
 from .patches import Patches, leave_no_trace, with_subclasses
+from .seeking import LEAST_ROWS
 from .session import Session, reading, sense
 
 OUTPUT_NUMBERS = 65_536
@@ -132,6 +133,15 @@ class Calls:
             for what in ("log_prob", "entropy", "sample", "rsample"):
                 self.patches.replace(kind, what, self._scoring(what))
 
+    def begin_seeking(self) -> bool:
+        """Calls are kept as in a window, for a backward pass that may be read (seeking.py)."""
+        self.open_window()
+        return bool(self.patches)
+
+    def end_seeking(self) -> None:
+        self.patches.undo()
+        self.forget()
+
     def close_window(self) -> None:
         self.patches.undo()
         self._write_silent()
@@ -238,15 +248,18 @@ class Calls:
         if output.numel() > most or output.dim() == 0 or not output.is_floating_point():
             return
         if output.requires_grad:
-            if session.inspecting or session.early:
+            if session.keeps_calls:
                 given = arguments[0].detach() if arguments and is_a(arguments[0], torch.Tensor) else None
                 node = number_of(output.grad_fn)
                 self._keep_graded(Call(module, entry, given, output.detach(), node, session.env_steps, session.updates))
+        elif session.seeking.active and len(output) < LEAST_ROWS:
+            return
         elif self.silent_bytes < SILENT_BYTES:
             kept = output.detach().float().cpu().numpy().copy()
-            if session.aliases.asks:  # before anybody asks for its rows, which lets go of them
-                self._meet(entry)
-            entry.rows(session.numpy)
+            if not session.seeking.active:
+                if session.aliases.asks:  # before anybody asks for its rows, which lets go of them
+                    self._meet(entry)
+                entry.rows(session.numpy)
             call = Call(module, entry, None, kept, None, session.env_steps, session.updates)
             call.chain = self.chain if depth == 0 else ()
             self.silent.append(call)
@@ -323,7 +336,7 @@ class Calls:
         if not is_a(answer, torch.Tensor) or answer.numel() > OUTPUT_NUMBERS:
             return
         value = arguments[0] if what == "log_prob" and arguments and is_a(arguments[0], torch.Tensor) else None
-        if answer.requires_grad and not (session.inspecting or session.early):
+        if answer.requires_grad and not session.keeps_calls:
             return
         entry, acted = self.sampled.setdefault(distribution, (self.entry, session.env_steps))
         score = Score(

@@ -70,6 +70,11 @@ class Keeping:
             body["transitions_of"] = batch or None
             self._transitions(arrays, arrays.get(batch))
         arrays = {name: numpy.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
+        if "t.terminated" in arrays and any(c.role in ("target", "difference") for c in pending.reading.constants):
+            ended = arrays["t.terminated"]
+            session.seeking.saw(int(ended.sum()), int((arrays["t.truncated"] & ~ended).sum()))
+        if body["sought"]:
+            session.writer.begin_window()
         lighten(arrays)
         file, digest = session.writer.sample("loss", body["update"], body["backward"], arrays)
         session.say("loss", file=file, sha256=digest, roles=sorted(arrays), **body)
@@ -85,7 +90,7 @@ class Keeping:
             arrays[key + ".gradient"] = self._joined_gradient(key, call, pending)
         else:
             arrays[key + ".gradient"] = by_row(as_array(pending.gradients.get(key)), rows)
-            if self.session.cycle_updates < ASKED_AGAIN:
+            if self.session.cycle_updates < ASKED_AGAIN and not pending.body["sought"]:
                 arrays[key + ".after"] = by_row(self.asking.after(module, call.given), rows)
         return {
             "module": None if module is None else self.session.names.of_module(module),
@@ -213,9 +218,27 @@ class Keeping:
             arrays[key + ".ahead"] = ahead = transitions.ahead(numbers[known], names[known])
             counts = numpy.bincount(ahead[ahead >= 0], minlength=1)
             steps = int(numpy.flatnonzero(counts >= SEVERAL * max(len(ahead), 1)).max(initial=0)) + 1
-            if steps > arrays.get("t.rewards", numpy.zeros((0, 1))).shape[1]:  # targets over several steps
-                windows = transitions.windows(numbers[known], steps)
-                arrays.update({"t." + name: column for name, column in windows.items()})
+            self._over_several(arrays, transitions, numbers[known], steps)
+        if len(known) == len(rows):
+            self._asked_of_some(arrays, transitions, numbers)
+
+    def _over_several(self, arrays: dict[str, Any], transitions: Any, numbers: Any, steps: int) -> None:
+        if steps > arrays.get("t.rewards", self.session.numpy.zeros((0, 1))).shape[1]:  # targets over several steps
+            windows = transitions.windows(numbers, steps)
+            arrays.update({"t." + name: column for name, column in windows.items()})
+
+    def _asked_of_some(self, arrays: dict[str, Any], transitions: Any, numbers: Any) -> None:
+        """Networks that were asked only about the next observations of rows that go on: which rows those are."""
+        asked = {
+            name[: -len(".rows")]: array
+            for name, array in arrays.items()
+            if name[0] == "n" and name.endswith(".rows") and array is not None and 1 < len(array) < len(numbers)
+        }
+        for key, names in asked.items():
+            found = transitions.going_on(numbers, names)
+            if found is not None:
+                arrays[key + ".of"], steps = found
+                self._over_several(arrays, transitions, numbers, steps)
 
 
 def lighten(arrays: dict[str, Any]) -> None:

@@ -34,6 +34,8 @@ class Follower:
         self.steps = 0
         self.moves = 0
         self.last_move = -1
+        self.asked = 0
+        """How often its state_dict() was asked for."""
         self.looks = 0
         self.pulls = 0
         """Of so many looks before a step, those at which the leader stood elsewhere than after the step before."""
@@ -217,6 +219,7 @@ class Lineage:
             last_move=follower.last_move,
             looks=follower.looks,
             pulls=follower.pulls,
+            asked=follower.asked,
             shared=follower.shared() if follower.alive else None,
             statistics=follower.statistics_moved(),
             equal=_read(follower.views) == _read(follower.leader_views),

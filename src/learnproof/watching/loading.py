@@ -4,6 +4,9 @@
 a target network that is loaded from itself never moves.
 
     loaded   a module was given its own tensors; the first few times
+
+How often the state of a network that follows another is asked for is counted (lineage.py): one that is asked at every step and never
+moves was meant to.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import Any
 
 from .glances import is_a
 from .patches import Patches, leave_no_trace
-from .session import Session, reading
+from .session import Session, reading, sense
 
 TOLD = 16
 
@@ -27,6 +30,7 @@ class Loading:
         self.patches = Patches()
         self.told = 0
         self.patches.replace(session.torch.nn.Module, "load_state_dict", self._loading)
+        self.patches.replace(session.torch.nn.Module, "state_dict", self._asking)
 
     def move_to(self, child: Session) -> None:
         self.session = child
@@ -45,6 +49,24 @@ class Loading:
                 raise
 
         return load_state_dict
+
+    def _asking(self, original: Any) -> Any:
+        def state_dict(module: Any, *arguments: Any, **options: Any) -> Any:
+            if not arguments and "destination" not in options:  # else a part, asked by its whole
+                self.asked(module)
+            try:
+                return original(module, *arguments, **options)
+            except BaseException as error:
+                leave_no_trace(error)
+                raise
+
+        return state_dict
+
+    @sense("loading")
+    def asked(self, module: Any) -> None:
+        for follower in self.session.senses["lineage"].followers:
+            if follower.module is module:
+                follower.asked += 1
 
     @reading("loading")
     def loaded(self, module: Any, state: Any) -> None:

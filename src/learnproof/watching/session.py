@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from .aliases import Aliases
 from .names import Names
 from .plan import LONG_CYCLE_STEPS, UPDATES_PER_WINDOW, Plan
+from .seeking import Seeking
 from .writer import FORM, Writer
 
 CURRENT: Session | None = None
@@ -39,6 +40,7 @@ class Session:
         self.owner = os.getpid()
         self.writer = Writer(folder)
         self.plan = Plan()
+        self.seeking = Seeking(self)
         self.names = Names()
         self.lock = threading.RLock()
         self.torch: Any = None
@@ -155,10 +157,12 @@ class Session:
             self.open_window()
         elif self.window:
             self.close_window()
+        guarded("seeking", self.seeking.cycle_begins)()
 
     def open_window(self) -> None:
         if self.window or self.torch is None:
             return
+        self.seeking.end()
         self.window = True
         self.windows += 1
         self.writer.begin_window()
@@ -178,6 +182,11 @@ class Session:
     def long(self) -> bool:
         """Whether this cycle is a long one, as far as it has gone: a rollout and its updates."""
         return self.cycle_steps > LONG_CYCLE_STEPS and not self.draws
+
+    @property
+    def keeps_calls(self) -> bool:
+        """Whether a backward pass that is still to come may be read."""
+        return self.inspecting or self.early or self.seeking.active
 
     @property
     def inspecting(self) -> bool:
@@ -214,6 +223,7 @@ class Session:
         if self.ended or os.getpid() != self.owner:
             return
         try:
+            self.seeking.end()
             self.close_window()
             if play and "playing" in self.senses:
                 self.senses["playing"].play()
@@ -309,6 +319,7 @@ def in_forked_child() -> None:
     parent = CURRENT
     if parent is None:
         return
+    parent.seeking.end()
     parent.close_window()
     parent.writer.file = None  # the descriptor stays the parent's
     child = Session(parent.folder)

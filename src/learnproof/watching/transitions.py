@@ -15,6 +15,8 @@ MOST_AHEAD = 16
 """Steps of which a target may be made."""
 ITSELF, ELSEWHERE, UNKNOWN = -1, -2, -3
 RECENT = 6
+LAST_KEPT = 4_096
+MOSTLY = 0.8
 REPEATED = 64
 """Observations that came again, from which on pairs are kept too."""
 
@@ -48,6 +50,8 @@ class Transitions:
         self.recent: dict[int, tuple[int, ...]] = {}
         """identity of an observation -> numbers of the last RECENT transitions from it; only where observations repeat."""
         self.action_width = 0
+        self.last_of: dict[str, dict[int, None]] = {"ended": {}, "cut": {}}
+        """Identities of the observations before the last steps of episodes that ended, and of those that were cut."""
 
     @property
     def repeats(self) -> bool:
@@ -79,6 +83,12 @@ class Transitions:
                 column[start : start + rows, :width] = values[name]
             else:
                 column[start : start + rows] = values[name]
+        over = self.numpy.flatnonzero(values["terminated"] | values["truncated"])
+        for row in over.tolist():
+            kept = self.last_of["ended" if values["terminated"][row] else "cut"]
+            kept[int(values["observation"][row])] = None
+            if len(kept) > LAST_KEPT:
+                del kept[next(iter(kept))]
         repeats = self.repeats
         for offset, identity in enumerate(values["observation"].tolist()):
             self.repeated += identity in self.places
@@ -164,6 +174,25 @@ class Transitions:
             if not searching.any():
                 break
         return found
+
+    def going_on(self, numbers: Any, names: Any) -> tuple[Any, int] | None:
+        """Places of those of these transitions that these observations follow in the same order, and after how many steps: of those
+        that have not ended by then, or were not cut either."""
+        numpy = self.numpy
+        for steps in range(1, MOST_AHEAD + 1):
+            windows = self.windows(numbers, steps)
+            if int((windows["ends"] == steps).sum()) > len(names) or int((~windows["ended_terminated"]).sum()) < len(
+                names
+            ):
+                continue
+            for goes_on in (~windows["ended_terminated"], windows["ends"] == steps):
+                places = numpy.flatnonzero(goes_on)
+                if len(places) != len(names):
+                    continue
+                ahead = self.ahead(numbers[places], names)
+                if int((ahead == steps - 1).sum()) > MOSTLY * len(names):
+                    return places, steps
+        return None
 
     def windows(self, numbers: Any, steps: int) -> dict[str, Any]:
         """Of so many steps from each of these: the rewards, whatever ends between them; after how many the episode ended

@@ -108,3 +108,22 @@ def test_where_states_repeat_windows_of_several_steps_are_found():
     windows = kept.windows(np.array(found), 3)
     assert np.array_equal(windows["rewards"], np.add.outer(found, np.arange(3)))
     assert windows["whole"].all()
+
+
+def test_the_last_steps_of_episodes_are_known_by_name():
+    kept = filled(2 * EPISODE)
+    assert list(kept.last_of["ended"]) == [10 * (EPISODE - 1), 10 * (2 * EPISODE - 1)]
+    assert not kept.last_of["cut"]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_which_rows_go_on_is_told_by_the_observations_that_follow_them(steps):
+    kept = filled(40)
+    numbers = np.array([3, 20, 11, 30, 18, 26, 13])
+    going_on = [place for place, number in enumerate(numbers) if number % EPISODE + steps < EPISODE]
+    assert 0 < len(going_on) < len(numbers)
+    names = np.array([10 * (numbers[place] + steps) for place in going_on], np.uint64)
+    places, ahead = kept.going_on(numbers, names)
+    assert places.tolist() == going_on
+    assert ahead == steps
+    assert kept.going_on(numbers, names[::-1].copy()) is None

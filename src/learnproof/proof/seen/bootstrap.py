@@ -209,6 +209,8 @@ def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
         if soft or more:
             continue
         ahead = numbers[rows]
+        if not np.isfinite(ahead[inner]).all():
+            continue
         solved = _solve(np.concatenate([columns, ahead[:, None]], axis=1), y, inner, spread)
         if solved is None:
             continue
@@ -334,14 +336,7 @@ def bootstraps(seen: Seen) -> list[Bootstrapped]:
     """Explained once: the checks share it."""
     known = seen.notes.get("bootstraps")
     if known is None:
-        losses = [
-            loss
-            for loss in seen.training_losses
-            if loss.event.transitions_of is not None
-            and not loss.policies
-            and loss.event.silent
-            and loss.cycle not in seen.on_policy_cycles
-        ]
+        losses = _with_targets(seen, seen.training_losses)
         step = max(1, len(losses) // BOOTSTRAPS_READ)
         known = seen.notes["bootstraps"] = []
         likely: Likely = {}
@@ -357,4 +352,19 @@ def bootstraps(seen: Seen) -> list[Bootstrapped]:
                 in_vain[regression.module] += (
                     -len(losses) if explained else 1
                 )  # one that is explained keeps up hope for good
+        sought = _with_targets(seen, seen.sought_losses)
+        pairs = [(loss, regression) for loss in sought for regression in loss.regressions]
+        also = [explain(loss, regression, likely, True, seen.action_bound) for loss, regression in pairs]
+        known += [each for each in also if each is not None and each.explanations]
     return list(known)
+
+
+def _with_targets(seen: Seen, losses: list[Loss]) -> list[Loss]:
+    return [
+        loss
+        for loss in losses
+        if loss.event.transitions_of is not None
+        and not loss.policies
+        and loss.event.silent
+        and loss.cycle not in seen.on_policy_cycles
+    ]

@@ -32,7 +32,7 @@ def futures(
             continue
         if output is None or output.ndim == 0:
             continue
-        output = _of_those_that_go_on(loss, output, count)
+        output = _of_those_that_go_on(loss, output, count, loss.arrays.get(f"n{position}.of"))
         if len(output) != count:
             continue
         name = str(about.get("module"))
@@ -61,10 +61,14 @@ def futures(
             yield f"{how}, less a log-probability", networks, numbers, correction, columns
 
 
-def _of_those_that_go_on(loss: Loss, output: Array, count: int) -> Array:
+def _of_those_that_go_on(loss: Loss, output: Array, count: int, asked: Array | None = None) -> Array:
     """A network that was asked only about the rows that do not end (or are not cut either): its answers at those rows, nan at the others.
-    That it was so is shown where the target then fits."""
+    `asked` are those rows where the watcher knows them; else, that it was so is shown where the target then fits."""
     rows = loss.arrays.get("t.row")
+    if asked is not None and len(asked) == len(output) and len(output) < count:
+        whole = np.full((count, *output.shape[1:]), np.nan)
+        whole[asked] = output
+        return whole
     if (
         rows is None
         or len(output) >= count

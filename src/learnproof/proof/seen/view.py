@@ -79,6 +79,15 @@ class Seen:
 
     @cached_property
     def losses(self) -> list[Loss]:
+        return [loss for loss in self._all_losses if not loss.event.sought]
+
+    @cached_property
+    def sought_losses(self) -> list[Loss]:
+        """Training losses beside them, read for the sake of a row in their batch that is rare: nothing is counted on them."""
+        return [loss for loss in self._all_losses if loss.event.sought and loss.event.accumulates]
+
+    @cached_property
+    def _all_losses(self) -> list[Loss]:
         nothing: frozenset[str] = frozenset()
         return [
             Loss(

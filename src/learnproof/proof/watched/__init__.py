@@ -36,8 +36,9 @@ from .rates import ClippingActs, LearningRateAlive
 from .ratio import RatioIsOne
 from .returns import ReturnsRecomputed
 from .shapes import DistributionsFit, NoAccidentalBroadcast, SampledAsScored
-from .signs import CriticApart, EntropySign, TemperatureApart
+from .signs import CriticApart, EntropySign
 from .stepping import GradientsCleared, OptimizersFed, OptimizersStep
+from .temperature import TemperatureApart
 
 WATCHED_CHECKS: tuple[Check, ...] = (
     LossesReachWeights(),

@@ -28,6 +28,8 @@ PATIENCE_STEPS = 10_500
 target every 10,000 environment steps; a few thousand is usual."""
 PATIENCE_BESIDE_AN_ACTOR = 3_000
 """Optimizer steps, of actor and critics together: those who train an actor through a critic move its target all along."""
+PATIENCE_WHERE_ASKED = 3_000
+"""The same where the script asks for the target's weights at every step: it means to change them all along."""
 HARD = 0.999
 """A move by this share of the distance is a copy."""
 EVERY = 0.9
@@ -139,6 +141,15 @@ class TargetNetworks(SeenCheck):
                 where=where,
                 cause="The synchronisation leaves this network out.",
                 advice="Synchronise every target network at the same place.",
+            )
+        if moves == 0 and totals is not None and steps >= PATIENCE_WHERE_ASKED and totals.asked >= EVERY * steps:
+            return self.finding(
+                "fail",
+                f"The weights of {follower.name} were asked for {totals.asked} times in {steps} optimizer steps, and it never moved.",
+                {**figures, "asked": totals.asked},
+                where=where,
+                cause="New weights are made of a copy of its state_dict() at every step, and never loaded into it.",
+                advice="Call target.load_state_dict(blended), or blend in place: target.mul_(1 - tau).add_(tau * network).",
             )
         if moves == 0:
             beside_an_actor = steps >= PATIENCE_BESIDE_AN_ACTOR and len(actor_losses(seen)) >= ENOUGH

@@ -12,6 +12,7 @@ from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck, some
+from .temperature import averaged_log_probs
 
 MIN_LOSSES = 3
 PICKED_DOWN = "GatherBackward0"
@@ -114,6 +115,16 @@ class DistributionsFit(SeenCheck):
                 figures,
                 where=f"the loss of update {per_dimension[0].update}",
                 cause="The log-probabilities of the dimensions are not summed.",
+                advice="Sum log_prob over the last axis, or use Independent(Normal(...), 1).",
+            )
+        if (averaged := averaged_log_probs(seen)) >= ENOUGH:
+            return self.finding(
+                "fail",
+                f"In {averaged} losses of the temperature the log-probability of an action is the mean over its dimensions: an action's "
+                "probability is their product.",
+                figures | {"averaged_over_dimensions": averaged},
+                where="the log-probabilities of actions",
+                cause="mean where sum belongs: the policy's entropy is taken for a fraction of what it is.",
                 advice="Sum log_prob over the last axis, or use Independent(Normal(...), 1).",
             )
         if len(squeezed) >= ENOUGH:

@@ -1,8 +1,7 @@
-"""The terms beside the objective: entropy is raised, the critic is left alone, the temperature trains itself alone."""
+"""The terms beside the objective: entropy is raised, the critic is left alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +9,9 @@ import numpy as np
 from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.losses import is_written_entropy
-from .actors import actor_losses, critics
+from .actors import actor_losses
 from .base import ENOUGH, SeenCheck, some
 from .direction import descends
-
-CONSTANT = 0.02
-"""How far what is left over may differ from row to row and still be one number: float32, and tanh near its ends."""
 
 
 class EntropySign(SeenCheck):
@@ -130,83 +126,3 @@ def _policy_and_value(seen: Seen) -> list[tuple[frozenset[str], frozenset[str]]]
 def _of_terms(loss: Loss, terms: set[int]) -> frozenset[str]:
     parts = [loss.term_reach[term] for term in terms if term < len(loss.term_reach)]
     return frozenset().union(*parts) if parts else frozenset()
-
-
-class TemperatureApart(SeenCheck):
-    name = "temperature_apart"
-    question = "Does the temperature's loss train the temperature alone?"
-    family = "mechanism-health"
-
-    def lacks(self, seen: Seen) -> str:
-        return "" if _temperatures(seen) and critics(seen) else "no temperature with an optimizer of its own was seen"
-
-    def look(self, seen: Seen) -> Finding:
-        own = _temperatures(seen)
-        through_critic = {id(loss) for loss, _ in actor_losses(seen)}
-        losses = [loss for loss in seen.training_losses if loss.reach & own and id(loss) not in through_critic]
-        leaking = [loss for loss in losses if loss.reach - own]
-        if not losses:  # one backward pass for actor and temperature: then by the loss's terms
-            losses = [loss for loss in seen.training_losses if any(reach & own for reach in loss.term_reach)]
-            leaking = [loss for loss in losses if any(reach & own and reach - own for reach in loss.term_reach)]
-        figures: dict[str, Any] = {"losses": len(losses), "that_reach_more": len(leaking)}
-        if len(losses) < ENOUGH:
-            return self.finding(
-                "undecided", f"{len(losses)} losses of the temperature were seen; it takes {ENOUGH}.", figures
-            )
-        if len(leaking) > 0.9 * len(losses):
-            also = set().union(*(loss.reach - own for loss in leaking))
-            return self.finding(
-                "fail",
-                f"The temperature's loss also reaches {some(also)}.",
-                figures,
-                where=some(own),
-                cause="The log-probability in it is not detached.",
-                advice="Use log_prob.detach() in the temperature's loss.",
-            )
-        targets = _target_entropies(seen, losses)
-        if len(targets) >= ENOUGH:
-            aimed, most = (float(np.median(column)) for column in zip(*targets, strict=True))
-            figures |= {"target_entropy": aimed, "largest_entropy": most}
-            if aimed > most:
-                return self.finding(
-                    "fail",
-                    f"The temperature aims at an entropy of {aimed:.3g}, and actions squashed into their bounds have at most {most:.3g}: it "
-                    "can only grow.",
-                    figures,
-                    where=some(own),
-                    cause="The target entropy has the wrong sign: it is + the number of action dimensions instead of -.",
-                    advice="Set target_entropy = -action_dim.",
-                )
-        return self.finding("pass", f"{len(losses)} losses of the temperature reach it alone.", figures)
-
-
-def _target_entropies(seen: Seen, losses: Sequence[Loss]) -> list[tuple[float, float]]:
-    """(target entropy, largest entropy of squashed actions), where what weighs the temperature is the log-probability of the
-    actor's loss beside it, squashed by tanh, plus one constant."""
-    actors = {loss.update: loss for loss in seen.training_losses if loss.policies and loss.policies[0].even}
-    found = []
-    for loss in losses:
-        weight = loss.arrays.get("k0")
-        for actor in (actors.get(loss.update), actors.get(loss.update - 1)):
-            if weight is None or actor is None:
-                continue
-            policy = actor.policies[0]
-            if policy.action is None or policy.action.dtype.kind != "f" or len(policy.action) != weight.size:
-                continue
-            drawn = policy.action.astype(np.float64).reshape(weight.size, -1)
-            value = policy.value.astype(np.float64).reshape(weight.size, -1).sum(axis=1)
-            squashed = value - np.log1p(1e-6 - np.tanh(drawn) ** 2).sum(axis=1)
-            for sign in (1, -1):
-                rest = sign * weight.astype(np.float64).reshape(-1) - squashed
-                if np.ptp(rest) < CONSTANT:
-                    found.append((float(rest.mean()), drawn.shape[1] * float(np.log(2))))
-    return found
-
-
-def _temperatures(seen: Seen) -> set[str]:
-    """Parameters that an optimizer holds alone."""
-    return {
-        next(iter(owned))
-        for index, owned in seen.owned.items()
-        if len(owned) == 1 and seen.optimizers[index].n_owned == 1
-    }

@@ -1,14 +1,17 @@
 """Temporal-difference targets made by right and wrong definitions: the fit must name each of them."""
 
+from collections import Counter
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from made_losses import made_loss
 
-from learnproof.proof.seen.bootstrap import Bootstrapped, _of_equal_rewards, explain
+from learnproof.proof.seen.bootstrap import Bootstrapped, _of_equal_rewards, bootstraps, explain
 from learnproof.proof.seen.futures import NOT_SQUARED, SCALED_FIRST, SQUASHED_TWICE, _of_those_that_go_on
 from learnproof.proof.seen.losses import Regression
 
-ROWS, ACTIONS, GAMMA = 96, 3, 0.97
+ROWS, ACTIONS, GAMMA, STEPS = 96, 3, 0.97, 3
 
 
 def batch(seed: int, **more: np.ndarray) -> tuple[dict[str, np.ndarray], np.random.Generator]:
@@ -217,3 +220,59 @@ def test_a_network_that_was_asked_only_about_rows_that_go_on_is_spread_over_the_
     spread = _of_those_that_go_on(loss, np.arange(3.0)[:, None], 6)
     np.testing.assert_array_equal(spread[~(terminated | truncated), 0], np.arange(3.0))
     assert len(_of_those_that_go_on(loss, np.arange(5.0)[:, None], 6)) == 5  # of another subset nothing is known
+
+
+def seen_with(training: list, sought: list) -> SimpleNamespace:
+    return SimpleNamespace(
+        notes={}, training_losses=training, sought_losses=sought, on_policy_cycles=set(), action_bound=None
+    )
+
+
+def with_target(seed: int, cut: int, stops: bool):
+    """A loss one of whose rows was cut; the target stops there, or goes on."""
+    arrays, _ = batch(seed)
+    arrays["t.truncated"] = np.arange(ROWS) == cut
+    arrays["t.terminated"] = np.zeros(ROWS, bool)
+    goes_on = ~arrays["t.truncated"] if stops else np.ones(ROWS, bool)
+    y = arrays["t.reward"] + GAMMA * goes_on * arrays["n0.output"].max(axis=1)
+    loss = made_loss(arrays, update=seed, silent=[{"module": "target", "shape": [ROWS, ACTIONS]}])
+    target = y.astype(np.float32).astype(float)
+    loss.__dict__["regressions"] = [Regression(np.zeros(ROWS), target, None, None, None, "q", 0, (0,), True)]
+    loss.__dict__["policies"] = []
+    return loss
+
+
+@pytest.mark.parametrize(("stops", "treatment"), [(True, "stop"), (False, "go on")])
+def test_rows_that_were_sought_are_asked_what_became_of_them(stops, treatment):
+    training = [with_target(seed, -1, stops) for seed in range(6)]
+    sought = [with_target(seed, 7, stops) for seed in range(6, 10)]
+    found = bootstraps(seen_with(training, sought))
+    assert sum((each.explanations[0].cut for each in found), Counter()) == {treatment: 4}
+
+
+def test_what_was_sought_is_left_out_where_nothing_explains_it():
+    training = [with_target(seed, -1, False) for seed in range(6)]
+    odd = with_target(6, 7, False)
+    odd.regressions[0].target[:] = np.random.default_rng(0).normal(size=ROWS)
+    assert len(bootstraps(seen_with(training, [odd]))) == len(training)
+
+
+@pytest.mark.parametrize("last_discount", [GAMMA**STEPS, GAMMA])
+def test_several_steps_with_next_states_of_those_rows_alone_that_go_on(last_discount):
+    arrays, rng = batch(3)
+    rewards = rng.normal(0, 1, (ROWS, STEPS)).astype(np.float32)
+    ends = np.where(rng.random(ROWS) < 0.2, rng.integers(0, STEPS, ROWS), STEPS)
+    asked = np.flatnonzero(ends == STEPS)
+    values = rng.normal(0, 2, (len(asked), ACTIONS)).astype(np.float32)
+    counted = np.arange(STEPS)[None, :] <= ends[:, None]
+    y = (rewards * GAMMA ** np.arange(STEPS) * counted).sum(axis=1)
+    y[asked] += last_discount * values.max(axis=1)
+    arrays |= {
+        "t.rewards": rewards, "t.ends": ends, "t.ended_terminated": ends < STEPS, "t.whole": np.ones(ROWS, bool),
+        "n0.output": values, "n0.of": asked,
+    }  # fmt: skip
+    (found,) = explained(arrays, y).explanations
+    assert found.future == "largest of target"
+    assert (found.steps, found.gamma) == (STEPS, pytest.approx(GAMMA, abs=1e-4))
+    assert found.last_discount == pytest.approx(last_discount, abs=1e-4)
+    assert set(found.terminal) == {"stop"}

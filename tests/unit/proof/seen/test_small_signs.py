@@ -8,7 +8,7 @@ from made_losses import made_loss
 
 from learnproof.proof.watched.dependence import TOLD_APART, _shown, _told_apart
 from learnproof.proof.watched.returns import one_number_for_both
-from learnproof.proof.watched.signs import TemperatureApart, _target_entropies
+from learnproof.proof.watched.temperature import TemperatureApart, _target_entropies, averaged_log_probs
 
 generator = np.random.default_rng(0)
 
@@ -68,6 +68,24 @@ def test_the_target_entropy_is_read_from_the_temperatures_loss(target):
     temperature = made_loss({"k0": (log_prob + target).astype(np.float32)[:, None]}, update=7)
     found = _target_entropies(SimpleNamespace(training_losses=[actor]), [temperature])
     assert found == [(pytest.approx(target, abs=1e-3), pytest.approx(2 * np.log(2)))]
+
+
+@pytest.mark.parametrize(("dimensions", "averaged", "told"), [(3, True, 6), (3, False, 0), (1, True, 0)])
+def test_log_probabilities_averaged_over_an_actions_dimensions_are_told_from_summed_ones(dimensions, averaged, told):
+    own = frozenset({"log_alpha"})
+    losses = []
+    for update in range(0, 12, 2):
+        drawn = generator.standard_normal((128, dimensions))
+        value = -0.5 * drawn**2 - 0.919
+        each = value - np.log1p(1e-6 - np.tanh(drawn) ** 2)
+        used = each.mean(1) if averaged else each.sum(1)
+        policy = SimpleNamespace(even=True, action=drawn.astype(np.float32), value=value.astype(np.float32))
+        losses.append(SimpleNamespace(update=update, policies=[policy], reach=frozenset({"actor.weight"}), arrays={}))
+        temperature = made_loss({"k0": -(used - dimensions).astype(np.float32)[:, None]}, update=update + 1)
+        temperature.reach = own
+        losses.append(temperature)
+    view = SimpleNamespace(training_losses=losses, owned={0: {"log_alpha"}}, optimizers={0: SimpleNamespace(n_owned=1)})
+    assert averaged_log_probs(view) == told
 
 
 @pytest.mark.parametrize(("detached", "status"), [(True, "pass"), (False, "fail")])

@@ -161,3 +161,20 @@ def test_parts_of_a_network_that_follows_are_no_followers_of_their_own():
     assert not _is_part_of(other, met)
     assert not _is_part_of(met, part)
     assert not _is_part_of(met, met)
+
+
+@pytest.mark.parametrize(
+    ("totals", "status"),
+    [
+        ({"asked": STEPS}, "fail"),
+        ({"asked": 8}, "undecided"),  # saved now and then
+        ({"asked": 500, "steps": 500}, "undecided"),
+    ],
+)
+def test_weights_that_are_asked_for_at_every_step_and_never_move_were_meant_to(totals, status):
+    found = TargetNetworks().look(view(follower("q_target", 0.0, 0, **totals)))
+    assert found.status == status
+
+
+def test_a_target_that_is_asked_for_at_every_step_and_copied_seldom_passes():
+    assert TargetNetworks().look(view(follower("q_target", 1.0, 250, asked=STEPS))).status == "pass"
