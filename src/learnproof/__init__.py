@@ -33,12 +33,14 @@ if TYPE_CHECKING:
     from .training.api import resume as resume
     from .training.api import train as train
     from .training.api import verify as verify
+    from .training.curriculum import CurriculumLook as CurriculumLook
     from .training.episode_metrics import TrainingMetrics as TrainingMetrics
     from .training.episode_results import EpisodeResult as EpisodeResult
     from .training.episodes import TrainingEngine as TrainingEngine
     from .training.gradient_flow import gradient_flow as gradient_flow
 
 _HOMES = {
+    "CurriculumLook": "training.curriculum",
     "EngineSettings": "config",
     "EpisodeResult": "training.episode_results",
     "Evidence": "evidence",

@@ -142,5 +142,5 @@ class Learner(Protocol):
     def load(self, state: dict[str, Any], tensors: dict[str, dict[str, Array]]) -> None: ...
 
     def episodes_begin_anew(self) -> None:
-        """After a resume, the environments could not be taken up where they were."""
+        """Every instance begins a new episode: after a resume without its state, or in a new stage of a curriculum."""
         ...

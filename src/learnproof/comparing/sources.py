@@ -78,7 +78,12 @@ def _runs_at(path: Path, tag: str | None, deeper: int) -> Iterator[RunCurve]:
 
 def _own(path: Path) -> RunCurve:
     evidence = Evidence.read(path)
-    episodes = evidence.episodes
+    episodes = evidence.comparable_episodes
+    if evidence.stage is not None and not evidence.stage.full:
+        raise UsageError(
+            f"{path} ended in stage {evidence.stage.stage} of its curriculum: its training returns are of an easier task than the one it is "
+            "compared on. Compare runs that reached the full task, or their evaluations (learnproof evaluate)."
+        )
     if not episodes:
         raise UsageError(f"{path} has no finished training episode to compare.")
     steps = np.array([episode.step for episode in episodes], np.float64)

@@ -1,7 +1,7 @@
 """Every setting, typed, frozen and documented; TOML in and out. Imports no torch.
 
 settings   Settings, the whole of them; from TOML and back; every error in words
-sections   what all runs have: env, policy, schedule, optimizer, curiosity, evaluation, stopping, checkpoint, evidence, proof
+sections   what all runs have: env, policy, schedule, optimizer, curiosity, curriculum, evaluation, stopping, checkpoint, evidence, proof
 algorithms what each algorithm has: ppo, dqn, sac, reinforce
 engine     EngineSettings, the whole of them where somebody else collects the episodes
 """
@@ -16,6 +16,8 @@ from .algorithms import SACSettings as SACSettings
 from .engine import EngineSettings as EngineSettings
 from .sections import CheckpointSettings as CheckpointSettings
 from .sections import CuriositySettings as CuriositySettings
+from .sections import CurriculumSettings as CurriculumSettings
+from .sections import CurriculumStage as CurriculumStage
 from .sections import EnvSettings as EnvSettings
 from .sections import EvaluationSettings as EvaluationSettings
 from .sections import EvidenceSettings as EvidenceSettings

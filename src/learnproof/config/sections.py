@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class Section(BaseModel):
@@ -101,6 +102,49 @@ class CuriositySettings(Section):
     """Numbers that are predicted of each state."""
     minibatch_size: int = Field(256, ge=1)
     """States in one gradient step of it; each rollout is passed over once."""
+
+
+class CurriculumStage(Section):
+    """An easier form of the task, and what ends it: a score, a share of the budget, or whichever comes first."""
+
+    kwargs: dict[str, int | float | str | bool] = {}
+    """Arguments of the environment in this stage, over env.kwargs."""
+    difficulty: float | None = Field(None, ge=0, le=1)
+    """For environments with a method set_difficulty(level), 1 = the full task."""
+    until_score: float | None = None
+    """The next stage begins when this score is reached (curriculum.measure)."""
+    until_fraction: float | None = Field(None, gt=0, lt=1)
+    """The next stage begins at this share of the step budget, at the latest."""
+
+    @model_validator(mode="after")
+    def _begins_and_ends(self) -> CurriculumStage:
+        if not self.kwargs and self.difficulty is None:
+            raise ValueError(
+                "a stage says what is easier in it, by kwargs or difficulty; the full task comes last by itself"
+            )
+        if self.until_score is None and self.until_fraction is None:
+            raise ValueError("a stage says what ends it, by until_score or until_fraction")
+        return self
+
+
+class CurriculumSettings(Section):
+    """Easier forms of the task first, in stages; after the last one the full task. Evaluations and the proof are always of the full task."""
+
+    stages: tuple[CurriculumStage, ...] = ()
+    """In a settings file, each as [[curriculum.stages]] with kwargs or difficulty, and until_score or until_fraction."""
+    measure: Literal["training", "evaluation"] = "training"
+    """What until_score is compared with: the mean of the stage's newest training episodes, or evaluations on the full task."""
+    episodes: int = Field(20, ge=1, le=100_000)
+    """Training episodes of that mean."""
+
+    @model_validator(mode="after")
+    def _shares_rise(self) -> CurriculumSettings:
+        shares = [stage.until_fraction for stage in self.stages if stage.until_fraction is not None]
+        if any(later <= earlier for earlier, later in itertools.pairwise(shares)):
+            raise ValueError(
+                f"until_fraction counts from the start of the run and must rise from stage to stage, not {shares}"
+            )
+        return self
 
 
 class EvaluationSettings(Section):

@@ -26,6 +26,7 @@ from .algorithms import DQNSettings, LearningSettings, PPOSettings, REINFORCESet
 from .sections import (
     CheckpointSettings,
     CuriositySettings,
+    CurriculumSettings,
     EnvSettings,
     EvaluationSettings,
     EvidenceSettings,
@@ -67,6 +68,7 @@ class Settings(Section):
     sac: SACSettings = SACSettings()
     reinforce: REINFORCESettings = REINFORCESettings()
     curiosity: CuriositySettings = CuriositySettings()
+    curriculum: CurriculumSettings = CurriculumSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     stopping: StoppingSettings = StoppingSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()

@@ -13,6 +13,7 @@ from .events import (
     NotSeen,
     RunStarted,
     RunStopped,
+    StageBegan,
     Update,
 )
 from .reader import Evidence
@@ -33,5 +34,6 @@ __all__ = [
     "Recorder",
     "RunStarted",
     "RunStopped",
+    "StageBegan",
     "Update",
 ]

@@ -236,6 +236,23 @@ class EnvironmentRestarted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageBegan(Event):
+    """A stage of a curriculum: what is trained on from here. Returns of different stages are of different tasks."""
+
+    event: ClassVar[str] = "stage_began"
+    step: int
+    stage: int
+    """1 for the first."""
+    stages: int | None
+    """In all, the full task included; None where a function decides."""
+    full: bool
+    """The task itself."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    difficulty: float | None = None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fault(Event):
     """Training met something that it refused: a value that is not finite, an environment out of contract."""
 

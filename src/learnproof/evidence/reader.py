@@ -36,6 +36,7 @@ from .events import (
     NotSeen,
     RunStarted,
     RunStopped,
+    StageBegan,
     Update,
     revive,
 )
@@ -56,6 +57,7 @@ KINDS: tuple[type[Event], ...] = (
     EnvironmentRestarted,
     Fault,
     RunStopped,
+    StageBegan,
     *WATCHED_EVENTS,
 )
 EVENTS = {kind.event: kind for kind in KINDS}
@@ -143,6 +145,22 @@ class Evidence:
     def of(self, kind: type[E]) -> list[E]:
         """All events of a kind that only a watcher or an engine writes."""
         return self.others.get(kind, [])
+
+    @property
+    def stage(self) -> StageBegan | None:
+        """The newest stage of the run's curriculum, where it has one."""
+        stages = self.of(StageBegan)
+        return stages[-1] if stages else None
+
+    @property
+    def comparable_from(self) -> int:
+        """What is measured after this step is of one task; what a curriculum's earlier stages gave is of others."""
+        return -1 if self.stage is None else self.stage.step
+
+    @property
+    def comparable_episodes(self) -> list[Episode]:
+        """Training episodes whose returns may be read as one curve."""
+        return self.episodes if self.stage is None else [e for e in self.episodes if e.step > self.comparable_from]
 
     def add(self, event: Event) -> None:
         self.derived.clear()

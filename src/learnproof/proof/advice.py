@@ -46,8 +46,10 @@ FLAT = 0.05
 
 
 def curve(evidence: Evidence) -> Array:
-    """Performance per episode, larger is better."""
-    return np.array([score for episode in evidence.episodes for score in performance_of(episode, evidence.run)])
+    """Performance per episode, larger is better; of a curriculum, the last stage's."""
+    return np.array(
+        [score for episode in evidence.comparable_episodes for score in performance_of(episode, evidence.run)]
+    )
 
 
 class CurveCheck(Check):

@@ -62,6 +62,10 @@ MORE_THAN = {
 """A rule speaks when it has more records than this."""
 
 
+OF_ONE_TASK = ("loss_improving", "performance_improving")
+"""Rules that compare early with late records: where a curriculum's stage begins, they begin anew."""
+
+
 @dataclass(frozen=True)
 class Checklist:
     """The five answers; False also means "not enough records yet"."""
@@ -95,8 +99,9 @@ def records_of(evidence: Evidence) -> dict[str, list[float]]:
     records: dict[str, list[float]] = {name: [] for name in RULES}
     for update in measured_updates(evidence):
         for name, values in records_of_update(update, evidence.run).items():
-            records[name] += values
-    for episode in evidence.episodes:
+            if name not in OF_ONE_TASK or update.step > evidence.comparable_from:
+                records[name] += values
+    for episode in evidence.comparable_episodes:
         records["performance_improving"] += performance_of(episode, evidence.run)
     return records
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..evidence import ChecklistLook, Episode, Event, RunStarted, Update
-from .classic import ADVICE, MEANINGS, MORE_THAN, RULES, performance_of, records_of_update
+from ..evidence import ChecklistLook, Episode, Event, RunStarted, StageBegan, Update
+from .classic import ADVICE, MEANINGS, MORE_THAN, OF_ONE_TASK, RULES, performance_of, records_of_update
 from .finiteness import not_finite_in
 
 SAID_ALOUD = {
@@ -76,6 +76,8 @@ class ChecklistMonitor:
                 self._extend(name, values)
             if not self._not_finite:
                 self._not_finite = list(not_finite_in(event))[:3]
+        if isinstance(event, StageBegan):
+            self._histories |= {name: History() for name in OF_ONE_TASK}
         if not isinstance(event, Episode):
             return None
         self._extend("performance_improving", performance_of(event, self.run))

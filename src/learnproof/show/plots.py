@@ -21,7 +21,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..evidence import Evidence, Update
+from ..evidence import Evidence, StageBegan, Update
 from ..evidence.measured import count_updates, environment_of, optimizer_names
 from ..runs.atomic import write_file
 from .curves import curve, largest, metric_of, of_episodes, of_evaluations, of_updates, thinned
@@ -159,7 +159,8 @@ def _title(sheet: Figure, evidence: Evidence, view: VerdictView | None, colours:
     learnt = "watched" if evidence.of_watcher else f"{drawable(run.algorithm, 20)} · seed {drawable(run.seed, 20)}"
     counts = f"{count(count_updates(evidence), 'update')} · {count(len(evidence.episodes), 'episode')}"
     faults = " · red line: a fault" if evidence.faults else ""
-    sheet.text(0.02, 0.915, f"{learnt} · {counts}{faults}", fontsize=10, color=colours.faint, va="center")
+    stages = " · dotted line: a stage of the curriculum" if len(evidence.of(StageBegan)) > 1 else ""
+    sheet.text(0.02, 0.915, f"{learnt} · {counts}{faults}{stages}", fontsize=10, color=colours.faint, va="center")
     verdict = drawable(view.verdict, 20) if view is not None else "not judged yet"
     colour = colours.verdicts.get(verdict, colours.faint)
     sheet.text(
@@ -180,6 +181,8 @@ def _same_steps(panels: list[Panel], evidence: Evidence) -> None:
     for panel in panels:
         for step in curve((fault.step, 0) for fault in evidence.faults[:20]).x:
             panel.axes.axvline(step, color=panel.colours.mark, linewidth=1)
+        for stage in evidence.of(StageBegan)[1:][:20]:
+            panel.axes.axvline(stage.step, color=panel.colours.faint, linewidth=1, linestyle=":")
     steps = np.concatenate([panel.axes.dataLim.intervalx for panel in panels] or [[]])
     steps = steps[np.isfinite(steps)]
     low, high = (steps.min(), steps.max()) if len(steps) else (0.0, 1.0)

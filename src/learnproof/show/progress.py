@@ -59,6 +59,8 @@ class Status:
     evaluations: int | None = None
     """How many there have been: each new one gets its line."""
     evaluation_best: float | None = None
+    stage: str | None = None
+    """Of a curriculum: "2 of 3"."""
     entropy: float | None = None
     learning_rate: float | None = None
     checks: Mapping[str, bool | None] = field(default_factory=dict)
@@ -198,6 +200,9 @@ class LiveDisplay(Display):
             ("entropy", figure(status.entropy)),
             ("learning rate", figure(status.learning_rate)),
         ]
+        if status.stage is not None:
+            left.append(("stage", status.stage))
+            right.append(("", ""))
         table = Table.grid(padding=(0, 2), expand=True)
         for _ in range(2 if wide else 1):
             table.add_column(style="dim", no_wrap=True)
@@ -263,6 +268,8 @@ class PlainDisplay(Display):
         parts = [f"step {whole(status.step)} of {whole(self.total_steps)}{share}"]
         if (rate := self.pace.steps_per_second) is not None:
             parts.append(f"{whole(rate)} steps/s")
+        if status.stage is not None:
+            parts.append(f"stage {status.stage}")
         for name, value in (
             ("return", status.mean_return),
             ("best evaluation", status.evaluation_best),

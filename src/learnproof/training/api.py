@@ -29,6 +29,7 @@ from ..seeding import episode_seeds
 from ..show.progress import Display, open_display
 from ..supervising.conclusion import Profile, is_watched, verify_watched
 from .assembly import LearnerType
+from .curriculum import CurriculumFunction
 from .episode_saving import is_engine, read_engine_settings
 from .episode_world import EpisodeWorld
 from .evaluation import Evaluator
@@ -62,13 +63,15 @@ def train(
     learner_type: LearnerType | None = None,
     on_evaluation: OnEvaluation | None = None,
     stop_request: StopRequest | None = None,
+    curriculum: CurriculumFunction | None = None,
     **changes: Any,
 ) -> RunResult:
     """Train on an environment and prove what was learnt.
 
     `env` is a Gymnasium id, or a vector environment together with a second one as `evaluation_env`. Settings by dotted
     name: train("CartPole-v1", steps=50_000, **{"ppo.learning_rate": 1e-3}). `on_evaluation(step, score)` hears of each
-    evaluation, and a text that it returns ends the run. Who gives a `stop_request` listens to signals himself.
+    evaluation, and a text that it returns ends the run. Who gives a `stop_request` listens to signals himself. `curriculum`
+    decides what is trained on when (curriculum.py), where curriculum.stages do not.
     """
     settings = (settings or Settings()).replace(changes)
     check_waivers(settings.proof.waive)
@@ -92,7 +95,7 @@ def train(
         else fresh_path(Path("runs"), source.name, settings.algorithm, f"seed{settings.seed}")
     )
     about = describe_run(settings.seed, sys.argv, Path.cwd())
-    trainer = Trainer(settings, source, learner_type)
+    trainer = Trainer(settings, source, learner_type, curriculum)
     folder = RunFolder.create(path, to_toml(settings), about)
     with folder.lock():
         trainer.on_evaluation = on_evaluation
@@ -109,6 +112,7 @@ def resume(
     learner_type: LearnerType | None = None,
     on_evaluation: OnEvaluation | None = None,
     stop_request: StopRequest | None = None,
+    curriculum: CurriculumFunction | None = None,
 ) -> RunResult:
     """Go on with a run from its newest checkpoint, or from the one at `step`; everything after it is dropped."""
     folder = RunFolder.open(Path(path))
@@ -116,7 +120,7 @@ def resume(
     source = _source(settings, env, evaluation_env)
     with folder.lock():
         checkpoint = folder.checkpoints().open(step) if step is not None else folder.checkpoints().newest()
-        trainer = Trainer(settings, source, learner_type)
+        trainer = Trainer(settings, source, learner_type, curriculum)
         trainer.on_evaluation = on_evaluation
         return _run(folder, settings, source, trainer, checkpoint, display, stop_request, again=True)
 

@@ -13,7 +13,18 @@ from typing import Any
 
 from ..algorithms.learner import UpdateReport
 from ..config import Settings
-from ..evidence import ChecklistLook, Episode, Evaluation, Event, Fault, Recorder, RunStarted, RunStopped, Update
+from ..evidence import (
+    ChecklistLook,
+    Episode,
+    Evaluation,
+    Event,
+    Fault,
+    Recorder,
+    RunStarted,
+    RunStopped,
+    StageBegan,
+    Update,
+)
 from ..evidence.events import ModuleChange
 from ..evidence.reader import read_events
 from ..evidence.recorder import Heard
@@ -24,7 +35,7 @@ from ..show.progress import CHECKS, Display, Status
 from .inspection import record_inspection
 
 RETURNS_SHOWN = 100
-ALWAYS_RECORDED = (RunStarted, Evaluation, Fault, RunStopped)
+ALWAYS_RECORDED = (RunStarted, StageBegan, Evaluation, Fault, RunStopped)
 
 
 class Journal:
@@ -94,6 +105,11 @@ class Journal:
             case RunStarted():
                 every, profile = self.settings.evidence.check_every_episodes, self.settings.proof.profile
                 self.monitor = ChecklistMonitor(event, check_every_episodes=every, profile=profile)
+            case StageBegan():
+                self.returns.clear()
+                self.lengths.clear()
+                number = f"{event.stage}" if event.stages is None else f"{event.stage} of {event.stages}"
+                self.status = replace(self.status, mean_return=None, stage=number)
             case Episode():
                 self.returns.append(event.return_)
                 self.lengths.append(event.length)

@@ -28,6 +28,7 @@ from ..runs.mirror import Mirror
 from ..seeding import episode_seeds
 from ..show.progress import Display
 from .assembly import LearnerType, check_schedule, environment_facts, make_actor, make_learner, set_up_torch
+from .curriculum import CurriculumFunction, open_curriculum
 from .evaluation import Evaluator
 from .inspection import InspectionPlan
 from .interrupt import StopRequest
@@ -57,11 +58,18 @@ class Trainer:
     on_evaluation: OnEvaluation | None = None
     collecting_seconds: float = 0.0
 
-    def __init__(self, settings: Settings, source: EnvironmentSource, learner_type: LearnerType | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        source: EnvironmentSource,
+        learner_type: LearnerType | None = None,
+        curriculum: CurriculumFunction | None = None,
+    ) -> None:
         set_up_torch(settings)
         self.settings = settings
         self.source = source
-        env = source.training(settings.env.n_envs)
+        self.curriculum = open_curriculum(settings, source, curriculum)
+        env = source.training(settings.env.n_envs) if self.curriculum is None else self.curriculum.environment()
         self.facts = environment_facts(env)
         self.actor = make_actor(settings, env)
         scaler = RewardScaler(env.num_envs, settings.learning.gamma) if settings.env.normalize_rewards else None
@@ -76,9 +84,12 @@ class Trainer:
             reward_scaler=scaler,
             best=BestPolicy(None, 0, policy_tensors(self.actor)),
             progress=Progress(next_checkpoint=settings.checkpoint.every_steps),
+            curriculum=self.curriculum,
         )
         self.evaluator = Evaluator(source, self.facts.metric, settings.evaluation.max_episode_steps)
         check_schedule(settings, self.evaluator.available)
+        if self.curriculum is not None:
+            self.curriculum.check_measure(self.evaluator.available)
         self.evaluation_seeds = episode_seeds(settings.seed, "evaluation", settings.evaluation.episodes)
         self.plan = InspectionPlan(settings, env.num_envs // self.collector.at_once)
 
@@ -108,6 +119,8 @@ class Trainer:
                 max_entropy=self.actor.head.max_entropy,
             )
         )
+        if self.curriculum is not None:
+            self.journal.record(self.curriculum.event(0, "training begins"))
         if self.settings.evidence.keep == "statistics":
             self.journal.record(
                 NotSeen(what="samples", reason="evidence.keep = statistics: no inspected batches are kept")
@@ -179,6 +192,7 @@ class Trainer:
             self._iterate()
             stop = self._evaluate_when_due()
             if stop is None:
+                self._enter_stage_when_due()
                 if self._checkpoint_is_due() or stop_request:
                     self._save()
                 if stop_request:
@@ -221,6 +235,8 @@ class Trainer:
             rollout, episodes = self.collector.collect(min(length, left), self.journal.show)
             for episode in episodes:
                 self.journal.record(Episode(**vars(episode)))
+                if self.curriculum is not None:
+                    self.curriculum.episode(episode, self.facts.metric)
             self.collecting_seconds += time.perf_counter() - began
             yield rollout
 
@@ -234,6 +250,21 @@ class Trainer:
         if taken and budget - taken < worth:
             return Stop("budget", f"{taken} of {budget} steps were taken")
         return None
+
+    # ------------------------------------------------------------------ stages of a curriculum
+
+    def _enter_stage_when_due(self) -> None:
+        change = None if self.curriculum is None else self.curriculum.advance(self.collector.steps)
+        if self.curriculum is None or change is None:
+            return
+        left, entered = self.collector.env, self.curriculum.environment()
+        self.collector.enter(entered)
+        if left is not entered:
+            left.close()
+        self.collector.begin_anew()
+        self.learner.episodes_begin_anew()
+        self.journal.record(self.curriculum.event(self.collector.steps, change.reason))
+        self.display.say(f"step {self.collector.steps}: {change.reason}; now {change.stage.words()}")
 
     # ------------------------------------------------------------------ evaluating, saving, finishing
 
@@ -255,13 +286,17 @@ class Trainer:
         if is_best:
             self.state.best = BestPolicy(score, step, policy_tensors(self.actor))
             self._publish_best()
-        self.state.schedule.observe(score)
+        waiting = self.curriculum is not None and not self.curriculum.stage.full
+        if not waiting:
+            self.state.schedule.observe(score)
+        if self.curriculum is not None:
+            self.curriculum.evaluated(score)
         self.journal.evaluation(
             Evaluation(step=step, deterministic=deterministic.tolist(), sampled=sampled.tolist(), best=is_best)
         )
         self.folder.note_timing(evaluation_at_step=step, seconds=round(time.perf_counter() - began, 6))
         self.journal.show(step)
-        stop = self.state.stopping.observe(score)
+        stop = self.state.stopping.observe(score, waiting=waiting)
         reason = None if self.on_evaluation is None else self.on_evaluation(step, score)
         return Stop("pruned", reason) if stop is None and reason is not None else stop
 

@@ -93,6 +93,19 @@ class Collector:
     def can_snapshot(self) -> bool:
         return callable(getattr(self.env, "snapshot", None)) and callable(getattr(self.env, "restore", None))
 
+    def enter(self, env: VectorEnv[Any, Any, Any]) -> None:
+        """From here on collect in another environment with the same spaces; `start` or `load` begins there."""
+        self.env = env
+        self.teams = agent_rows(env)
+        self.mode = autoreset_mode(env)
+
+    def begin_anew(self) -> None:
+        """Every instance begins a new episode, from seeds that no earlier start had; what was under way counts for nothing."""
+        self.restarts += 1
+        if self.reward_scaler is not None:
+            self.reward_scaler.running = np.zeros_like(self.reward_scaler.running)
+        self.start()
+
     def start(self) -> None:
         """Begin (or, after a resume without a snapshot, begin anew) an episode in every instance."""
         root = derive_seed(self.seed, "training episodes", self.restarts) % (2**31)

@@ -18,6 +18,7 @@ from ..policies.actor import NetworkActor
 from ..policies.normalization import ObservationNormalizer, RewardScaler
 from ..runs.checkpoint import Checkpoint
 from ..runs.tensorfile import layout_of
+from .curriculum import Curriculum, require_same_kind
 from .rollout import Collector
 from .stopping import Stopping
 
@@ -56,9 +57,12 @@ class RunState:
     reward_scaler: RewardScaler | None
     best: BestPolicy
     progress: Progress
+    curriculum: Curriculum | None = None
 
     def to_json(self, evidence_position: int, evidence_digest: str) -> dict[str, Any]:
+        stage = {} if self.curriculum is None else {"curriculum": self.curriculum.state()}
         return {
+            **stage,
             "learner": self.learner.state(),
             "collector": self.collector.state(),
             "schedule": self.schedule.state(),
@@ -86,6 +90,10 @@ class RunState:
         Everything is read and checked before the first part is changed, so that a damaged file leaves nothing half-loaded.
         """
         state = checkpoint.state()
+        require_same_kind(state.get("curriculum"), self.curriculum)
+        if self.curriculum is not None:
+            self.curriculum.load(state["curriculum"])
+            self.collector.enter(self.curriculum.environment())
         if self.collector.can_snapshot:
             self.collector.start()  # so that there is a state whose shapes can be compared
         groups = {name: checkpoint.tensors(name, layout_of(own)) for name, own in self.to_tensors().items()}

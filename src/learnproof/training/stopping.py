@@ -26,7 +26,8 @@ class Stopping:
         self.without_improvement = 0
         self.declining = 0
 
-    def observe(self, score: float) -> Stop | None:
+    def observe(self, score: float, *, waiting: bool = False) -> Stop | None:
+        """`waiting`: a curriculum has not reached the full task yet, so that no progress on it means nothing."""
         s = self.settings
         if self.first is None or self.best is None:
             self.first = self.best = score
@@ -38,6 +39,9 @@ class Stopping:
         gain = self.best - self.first
         lost = self.best - score
         self.declining = self.declining + 1 if gain > 0 and lost >= s.decline_fraction * gain else 0
+
+        if waiting:
+            self.without_improvement = self.declining = 0
 
         if s.target is not None and score >= s.target:
             return Stop("target", f"the evaluation reached {score:.6g}, the target is {s.target:.6g}")

@@ -234,3 +234,14 @@ def test_the_display_imports_neither_numbers_nor_pictures() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert ended.stdout.strip() == "[]"
+
+
+def test_the_stage_of_a_curriculum_is_shown_where_there_is_one() -> None:
+    for stage, shown in (("2 of 3", True), (None, False)):
+        display, stream = plain(Clock())
+        with display:
+            display.update(Status(step=10, stage=stage))
+        assert ("stage 2 of 3" in stream.getvalue()) is shown
+        table, _ = live(Clock())
+        table.update(Status(step=10, stage=stage))
+        assert ("2 of 3" in table_of(table)) is shown

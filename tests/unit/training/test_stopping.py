@@ -49,3 +49,10 @@ def test_patience_goes_on_counting_after_a_restart():
     stop = second.observe(5.0)
     assert stop is not None
     assert stop.rule == "plateau"
+
+
+def test_before_a_curriculum_has_reached_the_full_task_only_the_target_stops():
+    stopping = Stopping(StoppingSettings(plateau_patience=1, decline_patience=1, target=9.0))
+    assert [stopping.observe(score, waiting=True) for score in (1.0, 5.0, 1.0, 1.0)] == [None] * 4
+    assert stopping.observe(1.0).rule == "decline"
+    assert stopping.observe(9.0, waiting=True).rule == "target"
