@@ -7,14 +7,44 @@ They obey the line of the lambda family (returns.py) without V, up to an affine 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from .fitting import least_squares
-from .losses import Array
+from .losses import Array, Loss
 from .returns import MIN_ROWS, inside_episodes, spread_of
 from .rollouts import Rollout
+
+FEWEST_STEPS = 8
+MOSTLY = 0.8
+FEW_OF_EACH_SIGN = 2
+DIFFERENT = 0.01
+"""Spread of the targets over their size, from which the steps of a batch have returns of their own."""
+
+
+def one_weight_for_all(losses: Sequence[Loss]) -> list[Loss]:
+    """Losses in which all steps have one weight, though the same loss draws a value to returns that differ from step to step. None where
+    the weight never changes its sign: actions that are copied, and an entropy, have one weight too."""
+    asked = [
+        loss
+        for loss in losses
+        if loss.policies and len(loss.policies[0].weight) >= FEWEST_STEPS and _returns_differ(loss)
+    ]
+    found = [loss for loss in asked if loss.policies[0].even]
+    signs = Counter(float(np.sign(loss.policies[0].weight.mean())) for loss in found)
+    both = min(signs[1.0], signs[-1.0]) >= FEW_OF_EACH_SIGN
+    return found if both and len(found) >= MOSTLY * len(asked) else []
+
+
+def _returns_differ(loss: Loss) -> bool:
+    rows = len(loss.policies[0].weight)
+    return any(
+        each.target.size == rows and np.ptp(each.target) > DIFFERENT * max(float(np.abs(each.target).max()), 1e-12)
+        for each in loss.regressions
+    )
 
 
 @dataclass

@@ -10,6 +10,7 @@
     actors      an actor that is trained through a critic raises the critic's answer
     signs       entropy, temperature
     shapes      accidental broadcasts, log-probabilities per dimension, probabilities where logits belong
+    sampling    actions were drawn from the distribution that scores them
     rates       learning rates that are 0, or below it; clipping that comes too late or leaves weights out
     dependence  the policy looks at its observation, credit reaches past one step
     exploration which actions were tried early on: advice
@@ -35,7 +36,8 @@ from .ownership import LossesReachWeights, WeightsOwned
 from .rates import ClippingActs, LearningRateAlive
 from .ratio import RatioIsOne
 from .returns import ReturnsRecomputed
-from .shapes import DistributionsFit, NoAccidentalBroadcast, SampledAsScored
+from .sampling import SampledAsScored
+from .shapes import DistributionsFit, NoAccidentalBroadcast
 from .signs import CriticApart, EntropySign
 from .stepping import GradientsCleared, OptimizersFed, OptimizersStep
 from .temperature import TemperatureApart

@@ -26,8 +26,8 @@ from ..seen.returns import (
 )
 from ..seen.rollouts import Rollout
 from ..seen.token_rollouts import token_rollouts
-from ..seen.weights import WeightFit, fit_weights
-from .base import FEW_ROWS, SeenCheck
+from ..seen.weights import WeightFit, fit_weights, one_weight_for_all
+from .base import ENOUGH, FEW_ROWS, SeenCheck
 
 
 class _FaultAtEnds(NamedTuple):
@@ -146,7 +146,7 @@ class ReturnsRecomputed(SeenCheck):
     family = "mechanism-target"
 
     def lacks(self, seen: Seen) -> str:
-        if not seen.on_policy and not token_rollouts(seen):
+        if not seen.on_policy and not token_rollouts(seen) and not one_weight_for_all(seen.training_losses):
             return "no rollout was seen together with a policy's loss that was made of it"
         return ""
 
@@ -162,6 +162,17 @@ class ReturnsRecomputed(SeenCheck):
                 cause="Gymnasium's vector environments reset on the step after an end; that step's action has no effect, and it is "
                 "stored like any other.",
                 advice="Leave the step after an end out of the batch, or make the environment with AutoresetMode.SAME_STEP.",
+            )
+        alike = one_weight_for_all(seen.training_losses)
+        if len(alike) >= ENOUGH:
+            return self.finding(
+                "fail",
+                f"In {len(alike)} losses all steps have one and the same weight, while the value beside them is drawn to a return of each "
+                "step: no action is credited for what came of it.",
+                {"losses_with_one_weight": len(alike)},
+                where="the policy's loss",
+                cause="Log-probabilities and advantages are averaged or summed apart from each other, and multiplied afterwards.",
+                advice="Multiply row by row first, then average: -(log_prob * advantage).mean().",
             )
         rollouts = [rollout for rollout in seen.pooled_rollouts if rollout.cycle in seen.on_policy_cycles]
         rollouts += token_rollouts(seen)

@@ -12,7 +12,7 @@ from learnproof.proof.watched.direction import PolicyDirection
 from learnproof.proof.watched.language import TokensMasked
 from learnproof.proof.watched.ratio import RatioIsOne
 from learnproof.proof.watched.returns import ReturnsRecomputed
-from learnproof.proof.watched.shapes import SampledAsScored
+from learnproof.proof.watched.sampling import SampledAsScored
 
 SEQUENCES, POSITIONS, WORDS, GAMMA, LAMBDA, CLIP = 48, 6, 7, 0.98, 0.9, 0.2
 END, NEVER_WRITTEN = 1, 0

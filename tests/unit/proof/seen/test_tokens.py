@@ -11,7 +11,7 @@ from learnproof.proof.seen.losses import Loss
 from learnproof.proof.seen.token_rewards import misordered, mixed_groups, rewarded
 from learnproof.proof.seen.tokens import token_losses
 from learnproof.proof.watched.language import ReferenceApart, TokensMasked, _beyond
-from learnproof.proof.watched.shapes import SampledAsScored
+from learnproof.proof.watched.sampling import SampledAsScored
 
 GROUPS, SAMPLES, PROMPT, NEW, WORDS = 8, 4, 6, 7, 12
 SEQUENCES = GROUPS * SAMPLES
