@@ -211,6 +211,7 @@ class Keeping:
         known = numpy.flatnonzero(numbers >= 0)
         if transitions.repeats:
             arrays["t.repeats"] = numpy.ones(1, bool)
+            arrays["t.one_action"] = transitions.one_action(numbers[known])
         arrays["t.row"] = known.astype(numpy.int64)
         for name, column in transitions.taken(numbers[known]).items():
             arrays["t." + name] = column

@@ -17,6 +17,7 @@ ITSELF, ELSEWHERE, UNKNOWN = -1, -2, -3
 RECENT = 6
 LAST_KEPT = 4_096
 MOSTLY = 0.8
+PAIRED_AT_ONCE = 8_192
 REPEATED = 64
 """Observations that came again, from which on pairs are kept too."""
 
@@ -47,6 +48,12 @@ class Transitions:
         self.repeated = 0
         self.pairs: dict[tuple[int, int], int] = {}
         """(observation, next observation) -> number of the last such transition, or -1 where they did not end alike."""
+        self.with_several_actions: set[tuple[int, int]] = set()
+        """Those of them to which different actions led."""
+        self.all_paired = True
+        """Whether that is known of all transitions since the run began."""
+        self.by_pairs = False
+        """Whether the transitions that were asked for last were found by their pairs."""
         self.recent: dict[int, tuple[int, ...]] = {}
         """identity of an observation -> numbers of the last RECENT transitions from it; only where observations repeat."""
         self.action_width = 0
@@ -95,6 +102,8 @@ class Transitions:
             self.places[identity] = self.count + offset
             if repeats:
                 self.recent[identity] = (*self.recent.get(identity, ())[1 - RECENT :], self.count + offset)
+        if self.repeats and not repeats:
+            self._pair_those_before()
         if self.repeats:
             self._pair(start, rows)
         self.count += rows
@@ -103,7 +112,15 @@ class Transitions:
             self.places = {key: at for key, at in self.places.items() if at >= oldest}
             self.recent = {key: at for key, at in self.recent.items() if at[-1] >= oldest}
         if len(self.pairs) > 2 * TRANSITIONS_KEPT:
-            self.pairs = {}
+            self.pairs, self.with_several_actions, self.all_paired = {}, set(), False
+
+    def _pair_those_before(self) -> None:
+        if self.count > PAIRED_AT_ONCE:
+            self.all_paired = False
+            return
+        count, self.count = self.count, 0
+        self._pair(0, count)
+        self.count = count
 
     def _pair(self, start: int, rows: int) -> None:
         columns = self.columns
@@ -113,6 +130,8 @@ class Transitions:
             number = self.count + row - start
             for following in (second, final) if final else (second,):
                 known = self.pairs.get((first, following))
+                if known is not None and known >= 0 and not self._same_action(known, row):
+                    self.with_several_actions.add((first, following))
                 alike = known is None or (known >= 0 and self._outcome(known) == self._outcome(row))
                 self.pairs[(first, following)] = number if alike else -1
 
@@ -121,13 +140,26 @@ class Transitions:
         columns = self.columns
         return float(columns["reward"][at]), bool(columns["terminated"][at]), bool(columns["truncated"][at])
 
+    def _same_action(self, number: int, row: int) -> bool:
+        actions = self.columns["action"]
+        return bool((actions[number % TRANSITIONS_KEPT] == actions[row]).all())
+
+    def one_action(self, numbers: Any) -> Any:
+        """Whether only one action ever led from the first observation of each of these to its second: then every visit's was that one."""
+        columns, at = self.columns, numbers % TRANSITIONS_KEPT
+        names = (columns[name][at].tolist() for name in ("observation", "next_observation", "final_observation"))
+        several = self.with_several_actions
+        one = [(first, second) not in several and (first, final) not in several for first, second, final in zip(*names)]
+        return self.numpy.array(one, bool) & (self.by_pairs and self.all_paired)
+
     def numbers_of(self, identities_: list[int], following: list[list[int]]) -> list[int]:
         """Which transition each observation began, or -1. `following` are lists of what may be their next observations."""
         oldest = self.count - TRANSITIONS_KEPT
         if self.repeats:
             guesses = [[self.pairs.get(pair, -1) for pair in zip(identities_, nexts)] for nexts in following]
             found = max(guesses, key=lambda guess: sum(at >= 0 for at in guess), default=[-1] * len(identities_))
-            if 2 * sum(at >= 0 for at in found) < len(found):
+            self.by_pairs = 2 * sum(at >= 0 for at in found) >= len(found)
+            if not self.by_pairs:
                 found = self._led_to(identities_, following)
         else:
             found = [self.places.get(identity, -1) for identity in identities_]

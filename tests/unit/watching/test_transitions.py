@@ -127,3 +127,30 @@ def test_which_rows_go_on_is_told_by_the_observations_that_follow_them(steps):
     assert places.tolist() == going_on
     assert ahead == steps
     assert kept.going_on(numbers, names[::-1].copy()) is None
+
+
+def test_between_which_states_only_one_action_ever_led():
+    """A ring of 12 states, walked one way: two actions lead on from the first one, one from each other."""
+    kept = Transitions(np)
+    for start in range(0, 400, 10):
+        numbers = np.arange(start, start + 10)
+        actions = np.where(numbers % 12 == 0, numbers // 12 % 2, 3)
+        actions = np.where(numbers < 12, 2 * (numbers % 12 == 5) + 3 * (numbers % 12 != 5), actions)
+        kept.add(
+            time=numbers,
+            observation=(numbers % 12 + 1).astype(np.uint64),
+            next_observation=((numbers + 1) % 12 + 1).astype(np.uint64),
+            final_observation=np.zeros(10, np.uint64),
+            reward=np.zeros(10, np.float32),
+            action=actions[:, None].astype(np.float32),
+            **{name: np.zeros(10, int) for name in ("stream", "copy")},
+            **{name: np.zeros(10, bool) for name in ("terminated", "truncated", "resets")},
+        )
+    found = np.array(kept.numbers_of([1, 2, 6], [[2, 3, 7]]))
+    assert kept.one_action(found).tolist() == [
+        False,
+        True,
+        False,
+    ]  # of the last, the other one came before pairs were kept
+    kept.all_paired = False
+    assert not kept.one_action(found).any()

@@ -261,7 +261,7 @@ def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
         ends_with_more=0,
         next_rows_reset=0,
         shifted="",
-        other_actions=_other_actions(loss, rows, regression),
+        other_actions=0 if "t.repeats" in arrays else _other_actions(loss, rows, regression),
     )
 
 
@@ -307,15 +307,14 @@ def _count(y: Array, treatments: dict[str, Array], rows: Array, tolerance: float
 
 
 def _other_actions(loss: Loss, rows: Array, regression: Regression) -> int:
-    """Rows whose index in the loss is not the action that the environment was given; none where states come again, for then the
-    transition may be another visit's."""
-    if "t.repeats" in loss.arrays:
-        return 0
+    """Rows whose index in the loss is not the action that the environment was given. Where states come again, the transition may be
+    another visit's: then of those between whose states only one action ever led."""
+    certain = loss.arrays.get("t.one_action", np.full(len(rows), "t.repeats" not in loss.arrays))
     index = loss.taken(regression.target.size)
     actions = loss.arrays.get("t.action")
     if index is None or actions is None or actions.shape[1] != 1:
         return 0
-    return int((index[rows] != actions[:, 0]).sum())
+    return int(((index[rows] != actions[:, 0]) & certain).sum())
 
 
 def _read_from_reset(loss: Loss, rows: Array) -> int:

@@ -276,3 +276,20 @@ def test_several_steps_with_next_states_of_those_rows_alone_that_go_on(last_disc
     assert (found.steps, found.gamma) == (STEPS, pytest.approx(GAMMA, abs=1e-4))
     assert found.last_discount == pytest.approx(last_discount, abs=1e-4)
     assert set(found.terminal) == {"stop"}
+
+
+@pytest.mark.parametrize(("stale", "certain", "others"), [(True, True, ROWS), (True, False, 0), (False, True, 0)])
+def test_where_states_come_again_another_action_shows_between_states_that_one_action_leads_to(stale, certain, others):
+    arrays, _ = batch(2)
+    y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * arrays["n0.output"].max(axis=1)
+    taken = arrays["t.action"][:, 0].astype(np.int64)
+    arrays |= {
+        "t.repeats": np.ones(1, bool),
+        "t.one_action": np.full(ROWS, certain),
+        "k0": (taken + stale) % ACTIONS,
+    }
+    loss = made_loss(arrays, silent=[{"module": "target", "shape": [ROWS]}], constants=[{"role": "index"}])
+    target = y.astype(np.float32).astype(float)
+    found = explain(loss, Regression(np.zeros(ROWS), target, None, None, None, "q", 0, (0,), True), {})
+    assert found is not None
+    assert found.other_actions == others
