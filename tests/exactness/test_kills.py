@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from crashes import SHIPPED, THIRD_PARTY, digests, train_with_kills
+from crashes import CASES, SHIPPED, THIRD_PARTY, digests, train_with_kills
 
 pytestmark = pytest.mark.slow
 
@@ -14,6 +14,16 @@ def test_killed_and_resumed_a_shipped_environment_ends_in_the_same_bytes(tmp_pat
     kills = ["mid-write:9", "random:1.5", "during-retention:2", "before-manifest:3", "after-rename:4"]
     hunted = train_with_kills(tmp_path / "hunted", SHIPPED, 8192, kills)
     assert len(hunted.kills) == len(kills)
+    assert digests(tmp_path / "hunted") == digests(tmp_path / "calm")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("algorithm", sorted(CASES.keys() - {"ppo"}))
+def test_so_does_every_other_algorithm(tmp_path, algorithm):
+    words = CASES[algorithm].words
+    train_with_kills(tmp_path / "calm", words, 6144, [])
+    hunted = train_with_kills(tmp_path / "hunted", words, 6144, ["mid-write:9", "random:1.5", "during-retention:2"])
+    assert len(hunted.kills) == 3
     assert digests(tmp_path / "hunted") == digests(tmp_path / "calm")
 
 
