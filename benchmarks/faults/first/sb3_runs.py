@@ -157,7 +157,7 @@ def make_dqn(seed, fault, variant):
     keep = {"handle_timeout_termination": False} if fault == "timeout_terminal" else None
     return DQN(
         "MlpPolicy",
-        make_vec_env("CartPole-v1", n_envs=1, seed=seed),
+        make_vec_env("CartPole-v1", n_envs=1, seed=seed, env_kwargs={"max_episode_steps": 200}),
         learning_rate=1e-3,
         buffer_size=20_000,
         learning_starts=1000,
