@@ -170,7 +170,9 @@ if __name__ == "__main__":
     random.seed(chosen.seed)
     torch.manual_seed(chosen.seed)
     t0 = time.process_time()
-    learner = DQN(gym.make("CartPole-v1", max_episode_steps=200), chosen.fault, chosen.variant, chosen.steps, chosen.seed)
+    learner = DQN(
+        gym.make("CartPole-v1", max_episode_steps=200), chosen.fault, chosen.variant, chosen.steps, chosen.seed
+    )
     learner.run(chosen.seed)
     if learner.average is not None:
         print(f"averaged weights, greedy: {learner.greedy_score(learner.average, 5000 + chosen.seed):.1f}")

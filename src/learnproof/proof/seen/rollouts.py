@@ -83,12 +83,17 @@ class Rollout:
         if self.told is not None:
             return self.told.weights
         if not self.parts:
-            return [weight for loss in self.losses[:most] for weight in spread(loss)]
+            return [weight for loss in self.policy_losses[:most] for weight in spread(loss)]
         whole = np.full(len(self.time), np.nan)
-        for loss in (loss for part in self.parts for loss in part[:1]):
+        for loss in (loss for part in self.parts for loss in _with_policies(part)[:1]):
             for weight in spread(loss):
                 whole = np.where(np.isnan(whole), weight, whole)
         return [whole] if np.isfinite(whole).any() else []
+
+    @property
+    def policy_losses(self) -> list[Loss]:
+        """Those with log-probabilities; a value network may be fitted first, for a while."""
+        return _with_policies(self.losses)
 
     @cached_property
     def following(self) -> Array:
@@ -218,6 +223,10 @@ class Rollout:
                     fresh = self.spread(regression.rows, numbers, regression.time)
                     column[:] = np.where(np.isnan(column), fresh, column)
         return [targets for targets in found.values() if np.isfinite(targets.target).any()]
+
+
+def _with_policies(losses: Sequence[Loss]) -> list[Loss]:
+    return [loss for loss in losses if loss.policies]
 
 
 @dataclass(frozen=True)

@@ -172,6 +172,15 @@ class Seen:
             if any(not policy.even for loss in rollout.losses for policy in loss.policies)
         }
 
+    def unmoved(self, cycle: int) -> list[Loss]:
+        """The cycle's first loss with log-probabilities, where no loss before it has moved their network."""
+        before: set[str] = set()
+        for loss in self.by_cycle.get(cycle, []):
+            if loss.policies:
+                return [] if before & loss.reach else [loss]
+            before |= loss.reach
+        return []
+
     @cached_property
     def action_bound(self) -> float | None:
         """The one that all numbers of all actions have, on both sides; None where there is none such."""

@@ -348,7 +348,7 @@ class ReturnsRecomputed(SeenCheck):
     def _by_weights(self, seen: Seen) -> Finding:
         fits: list[WeightFit] = []
         for rollout in seen.rollouts:
-            for loss in rollout.losses[:1]:
+            for loss in rollout.policy_losses[:1]:
                 for policy in loss.policies[:1]:
                     if policy.rows is not None or policy.time is not None:
                         fit = fit_weights(rollout, rollout.spread(policy.rows, policy.weight, policy.time))

@@ -135,7 +135,7 @@ def _drawn_with_graph(seen: Seen) -> int:
 
 
 def _other_actions(seen: Seen) -> tuple[int, int]:
-    counts = [rollout.actions_scored(loss) for rollout in seen.rollouts for loss in rollout.losses[:1]]
+    counts = [rollout.actions_scored(loss) for rollout in seen.rollouts for loss in rollout.policy_losses[:1]]
     return sum(rows for rows, _ in counts), sum(others for _, others in counts)
 
 
@@ -144,7 +144,7 @@ def _at_an_edge(seen: Seen) -> tuple[int, int]:
     of their column, beyond one of each: of a continuous law no two are alike."""
     numbers = edges = 0
     for cycle in sorted(seen.on_policy_cycles):
-        for loss in seen.by_cycle.get(cycle, [])[:1]:
+        for loss in seen.unmoved(cycle):
             for policy in loss.policies[:1]:
                 if policy.kind != "Normal" or policy.action is None or policy.action.size != policy.value.size:
                     continue
@@ -178,7 +178,7 @@ def _surprises(seen: Seen) -> _Surprises:
 
 def _scored(seen: Seen) -> list[tuple[Array, Array]]:
     """(log-probabilities of what was done, logits [rows, actions])."""
-    first = [loss for cycle in sorted(seen.on_policy_cycles) for loss in seen.by_cycle.get(cycle, [])[:1]]
+    first = [loss for cycle in sorted(seen.on_policy_cycles) for loss in seen.unmoved(cycle)]
     scored = [pair for loss in first for pair in _scored_logits(loss)]
     tokens = [each.scored_logits() for each in token_losses(seen) if each.fresh]
     return scored + [pair for pair in tokens if pair is not None]

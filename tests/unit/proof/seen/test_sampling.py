@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from learnproof.proof.seen import Seen
 from learnproof.proof.seen.weights import one_weight_for_all
 from learnproof.proof.watched.sampling import CLEARLY, LOG_RARE, _surprises_of
 
@@ -72,3 +73,17 @@ def test_one_weight_for_all_steps_is_told_where_their_returns_differ():
     assert not one_weight_for_all(losses([np.full(20, 0.05)] * 10, returns))  # actions that are copied: one sign
     assert not one_weight_for_all(losses(averaged, [np.ones(20)] * 10))  # steps that all have the same return
     assert not one_weight_for_all(losses([w[:1] for w in averaged], [r[:1] for r in returns]))  # one step at a time
+
+
+def test_the_first_scored_loss_counts_unless_an_earlier_one_moved_its_network():
+    def loss(reach, scored):
+        return SimpleNamespace(policies=[1] if scored else [], reach=frozenset(reach))
+
+    critic, actor, shared = loss({"critic.weight"}, False), loss({"actor.weight"}, True), loss({"actor.weight"}, False)
+    for losses_of_cycle, found in (
+        ([actor, critic], [actor]),
+        ([critic, critic, actor, actor], [actor]),
+        ([critic, shared, actor], []),
+        ([critic], []),
+    ):
+        assert Seen.unmoved(SimpleNamespace(by_cycle={3: losses_of_cycle}), 3) == found
