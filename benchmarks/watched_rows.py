@@ -56,6 +56,8 @@ def watch(command: Sequence[str], keep: Path | None = None, **variables: str) ->
             env={**os.environ, "OMP_NUM_THREADS": "1", **variables},
         )
         place = out / "verdict.json"
+        if done.returncode < 0:
+            raise SystemExit(f"{' '.join(command)} was ended by signal {-done.returncode}: no row is kept of it.")
         if not place.exists():
             raise SystemExit(f"{' '.join(command)} has no verdict:\n{done.stderr[-2000:]}")
         verdict = json.loads(place.read_text())
