@@ -1,8 +1,9 @@
 """Does a curriculum help? The same settings with their stages and without, the same budget, judged on the full task.
 
-    python benchmarks/curricula.py [--quick] [--seeds 5]
+    python benchmarks/curricula.py [--quick] [--seeds 5] [--task "mountain car" "weak engine" allocation]
 
     mountain car   configs/mountain_car_curriculum.toml: -1 a step until the goal is reached, which nothing hints at; the goal nearer at first
+    weak engine    the same with an engine of 0.6 of the force, which needs more swings and 300 steps; a stronger engine at first
     allocation     configs/allocation_curriculum.toml: a reward for each task done in time; few and easy tasks at first
 
 Each run is a process of its own with one thread; one row is kept for each in benchmarks/results/curricula.jsonl, so that an interrupted
@@ -27,7 +28,16 @@ from scipy import stats
 
 HERE = Path(__file__).parent
 ROWS = HERE / "results" / "curricula.jsonl"
-TASKS = {"mountain car": "mountain_car_curriculum.toml", "allocation": "allocation_curriculum.toml"}
+CONFIGS = {"allocation": "allocation_curriculum.toml"}
+WEAK_ENGINE = {
+    "steps": 120_000,
+    "env.kwargs": {"force": 0.0006, "episode_steps": 300},
+    "curriculum.stages": [
+        {"kwargs": {"force": 0.001}, "until_score": -140.0, "until_fraction": 0.4},
+        {"kwargs": {"force": 0.0008}, "until_score": -180.0, "until_fraction": 0.6},
+    ],
+}
+TASKS: dict[str, dict[str, Any]] = {"mountain car": {}, "weak engine": WEAK_ENGINE, "allocation": {}}
 FORMS = ("with stages", "without")
 
 
@@ -36,9 +46,10 @@ def measure(task: str, form: str, seed: int, steps: int | None) -> dict[str, Any
     from learnproof.config import load_settings
     from learnproof.evidence import StageBegan
 
-    changes: dict[str, Any] = {"seed": seed} | ({} if form == "with stages" else {"curriculum.stages": []})
-    settings = load_settings(HERE.parent / "configs" / TASKS[task])
-    settings = settings.replace(changes if steps is None else {**changes, "steps": steps})
+    changes: dict[str, Any] = {"seed": seed, **TASKS[task]} | ({} if steps is None else {"steps": steps})
+    changes |= {} if form == "with stages" else {"curriculum.stages": []}
+    config = CONFIGS.get(task, "mountain_car_curriculum.toml")
+    settings = load_settings(HERE.parent / "configs" / config).replace(changes)
     with tempfile.TemporaryDirectory() as folder:
         began = time.process_time()
         result = learnproof.train(settings=settings, out=Path(folder) / "run")
@@ -58,7 +69,7 @@ def measure(task: str, form: str, seed: int, steps: int | None) -> dict[str, Any
 
 def nothing_found(task: str) -> float:
     """Above this an evaluation on the full task shows that something was found: the goal once; more than chance completes."""
-    return {"mountain car": -200.0, "allocation": 0.2}[task]
+    return {"mountain car": -200.0, "weak engine": -300.0, "allocation": 0.2}[task]
 
 
 def row_for(rows: list[dict[str, Any]], **key: Any) -> dict[str, Any]:
@@ -104,11 +115,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one seed, few steps: shows that it runs, says nothing")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--task", nargs="+", choices=sorted(TASKS), default=list(TASKS))
     options = parser.parse_args()
     ROWS.parent.mkdir(exist_ok=True)
     rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
     seeds, steps = (1, 8_192) if options.quick else (options.seeds, None)
-    for task in TASKS:
+    for task in options.task:
         measured = {
             form: [row_for(rows, task=task, form=form, seed=seed, steps=steps) for seed in range(seeds)]
             for form in FORMS

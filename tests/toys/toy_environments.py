@@ -217,10 +217,11 @@ class Beam(gym.vector.VectorEnv):
 
 class Dive(gym.vector.VectorEnv):
     """N divers, `depth` levels: at each level one of two actions goes on and costs a little, the other ends the dive. Only the bottom pays, and
-    chance finds it once in 2**depth dives. It can be saved."""
+    chance finds it once in 2**depth dives. It can be saved, and begins lower where it is told to be easier."""
 
     def __init__(self, num_envs, depth=12):
         self.num_envs, self.depth = num_envs, depth
+        self.start = 0
         self.metadata = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
         self.single_observation_space = gym.spaces.Box(0, 1, (depth + 1,), np.float32)
         self.single_action_space = gym.spaces.Discrete(2)
@@ -229,8 +230,11 @@ class Dive(gym.vector.VectorEnv):
         self.right = np.random.default_rng(1).integers(0, 2, depth)
         self.at = np.zeros(num_envs, np.int64)
 
+    def set_difficulty(self, level):
+        self.start = round((1 - level) * self.depth)
+
     def reset(self, *, seed=None, options=None):
-        self.at[:] = 0
+        self.at[:] = self.start
         return self.seen(), {}
 
     def seen(self):
@@ -245,7 +249,7 @@ class Dive(gym.vector.VectorEnv):
         infos = {}
         if terminated.any():
             infos = {"final_obs": self.seen(), "_final_obs": terminated, "final_info": {}}
-            self.at[terminated] = 0
+            self.at[terminated] = self.start
         return self.seen(), reward, terminated, np.zeros(self.num_envs, bool), infos
 
     def snapshot(self):

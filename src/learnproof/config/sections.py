@@ -128,7 +128,8 @@ class CurriculumStage(Section):
 
 
 class CurriculumSettings(Section):
-    """Easier forms of the task first, in stages; after the last one the full task. Evaluations and the proof are always of the full task."""
+    """Easier forms of the task first, in stages that a settings file lists; after the last one the full task. Evaluations and the proof are
+    always of the full task."""
 
     stages: tuple[CurriculumStage, ...] = ()
     """In a settings file, each as [[curriculum.stages]] with kwargs or difficulty, and until_score or until_fraction."""

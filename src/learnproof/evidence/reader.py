@@ -105,7 +105,7 @@ class Evidence:
     faults: list[Fault] = field(default_factory=list)
     stopped: RunStopped | None = None
     others: dict[type[Event], list[Any]] = field(default_factory=dict)
-    """Events that only a watcher or an engine writes, by type; ask with `of`."""
+    """Events that only some runs have, by type; ask with `of`."""
     folder: Path | None = None
     held: dict[int, dict[str, Array]] = field(default_factory=dict)
     """Batches held in memory instead of in files, by position in `inspections` (tests, live judging)."""
@@ -143,7 +143,7 @@ class Evidence:
         return self.run.producer == "engine"
 
     def of(self, kind: type[E]) -> list[E]:
-        """All events of a kind that only a watcher or an engine writes."""
+        """All events of a kind that most runs do not have: a watcher's, an engine's, a curriculum's."""
         return self.others.get(kind, [])
 
     @property

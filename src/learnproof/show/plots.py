@@ -181,8 +181,8 @@ def _same_steps(panels: list[Panel], evidence: Evidence) -> None:
     for panel in panels:
         for step in curve((fault.step, 0) for fault in evidence.faults[:20]).x:
             panel.axes.axvline(step, color=panel.colours.mark, linewidth=1)
-        for stage in evidence.of(StageBegan)[1:][:20]:
-            panel.axes.axvline(stage.step, color=panel.colours.faint, linewidth=1, linestyle=":")
+        for step in curve((stage.step, 0) for stage in evidence.of(StageBegan)[1:21]).x:
+            panel.axes.axvline(step, color=panel.colours.faint, linewidth=1, linestyle=":")
     steps = np.concatenate([panel.axes.dataLim.intervalx for panel in panels] or [[]])
     steps = steps[np.isfinite(steps)]
     low, high = (steps.min(), steps.max()) if len(steps) else (0.0, 1.0)

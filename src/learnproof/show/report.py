@@ -17,11 +17,11 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from ..evidence import Evidence
+from ..evidence import Evidence, StageBegan
 from ..evidence.measured import count_updates, environment_of, measured_updates
 from ..runs.atomic import write_file
 from ..runs.folder import RunFolder
-from .curves import mean, module_names, of_episodes, of_module
+from .curves import curve, mean, module_names, of_module
 from .phrasing import count, figure, interval, number, p_value, percent, printable, signed, whole
 from .plots import draw_learning_progress, learning_progress_png
 from .small_charts import curve_chart, performance_chart
@@ -188,21 +188,23 @@ def _evaluation_rows(evidence: Evidence) -> list[EvaluationRow]:
 
 
 def _episode_summary(evidence: Evidence) -> EpisodeSummary | None:
-    if not evidence.episodes:
+    """Of a curriculum, the last stage's: those of earlier ones are of easier tasks."""
+    episodes = evidence.comparable_episodes
+    if not episodes:
         return None
-    returns = of_episodes(evidence, lambda episode: episode.return_)
-    lengths = of_episodes(evidence, lambda episode: episode.length)
+    returns = curve((episode.step, episode.return_) for episode in episodes)
+    lengths = curve((episode.step, episode.length) for episode in episodes)
     compared = min(EPISODES_COMPARED, max(1, len(returns.y) // 2))
-    cut = sum(episode.terminated is False for episode in evidence.episodes)
+    cut = sum(episode.terminated is False for episode in episodes)
     return EpisodeSummary(
-        count=len(evidence.episodes),
+        count=len(episodes),
         compared=compared,
         first=_mean(returns.y[:compared]),
         last=_mean(returns.y[-compared:]),
         highest=figure(returns.finite.max()) if returns.drawable else figure(None),
         length_first=_mean(lengths.y[:compared]),
         length_last=_mean(lengths.y[-compared:]),
-        ended_by_time_limit=percent(cut / len(evidence.episodes)),
+        ended_by_time_limit=percent(cut / len(episodes)),
     )
 
 
@@ -217,11 +219,25 @@ def _happenings(evidence: Evidence) -> list[tuple[str, str]]:
         ("fault", f"step {whole(fault.step)}, {shown(fault.where)}: {shown(fault.summary)}")
         for fault in evidence.faults[:100]
     ]
+    rows += [
+        (
+            "curriculum",
+            f"from step {whole(one.step)} stage {whole(one.stage)}, {_stage_words(one)}: {shown(one.reason)}",
+        )
+        for one in evidence.of(StageBegan)[:100]
+    ]
     rows += [("restarted", f"step {whole(one.step)}: {shown(one.reason)}") for one in evidence.restarts[:100]]
     rows += [("not seen", f"{shown(one.what)}: {shown(one.reason)}") for one in evidence.not_seen[:100]]
     if evidence.stopped is not None:
         rows.append(("stopped", f"step {whole(evidence.stopped.step)}: {shown(evidence.stopped.reason)}"))
     return rows
+
+
+def _stage_words(stage: StageBegan) -> str:
+    if stage.full:
+        return "the full task"
+    said = [f"{printable(name, 80)} = {shown(value)}" for name, value in stage.kwargs.items()]
+    return ", ".join(said + ([] if stage.difficulty is None else [f"difficulty {figure(stage.difficulty)}"]))
 
 
 def _flat(body: Mapping[str, Any], prefix: str = "", levels: int = 3) -> list[tuple[str, str]]:

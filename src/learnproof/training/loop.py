@@ -257,10 +257,7 @@ class Trainer:
         change = None if self.curriculum is None else self.curriculum.advance(self.collector.steps)
         if self.curriculum is None or change is None:
             return
-        left, entered = self.collector.env, self.curriculum.environment()
-        self.collector.enter(entered)
-        if left is not entered:
-            left.close()
+        self.collector.enter(self.curriculum.environment())
         self.collector.begin_anew()
         self.learner.episodes_begin_anew()
         self.journal.record(self.curriculum.event(self.collector.steps, change.reason))

@@ -94,7 +94,9 @@ class Collector:
         return callable(getattr(self.env, "snapshot", None)) and callable(getattr(self.env, "restore", None))
 
     def enter(self, env: VectorEnv[Any, Any, Any]) -> None:
-        """From here on collect in another environment with the same spaces; `start` or `load` begins there."""
+        """From here on collect in another environment with the same spaces; `start` or `load` begins there. The one that is left is closed."""
+        if env is not self.env:
+            self.env.close()
         self.env = env
         self.teams = agent_rows(env)
         self.mode = autoreset_mode(env)

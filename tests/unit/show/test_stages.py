@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from sample_run import episode, run_started, update
+from sample_run import episode, run_started, update, verdict
 
 from learnproof.evidence import Evidence, StageBegan
 from learnproof.proof.advice import curve
 from learnproof.proof.classic import records_of
 from learnproof.proof.monitor import ChecklistMonitor
+from learnproof.show.report import render_report
 
 
 def test_checks_that_read_a_trend_see_one_stage_only() -> None:
@@ -26,6 +27,8 @@ def test_checks_that_read_a_trend_see_one_stage_only() -> None:
     ):
         evidence.add(event)
         looks += [look.look for look in [monitor.feed(event)] if look is not None]
+    page = render_report(evidence, verdict("proven"), None, None)
+    assert "from step 2,400 stage 2, the full task: a test" in page
     assert set(curve(evidence)) == {10.0}
     records = records_of(evidence)
     assert set(records["performance_improving"]) == {10.0}
