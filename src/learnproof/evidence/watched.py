@@ -52,6 +52,20 @@ class SchedulerSeen(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlateauTold(Event):
+    """What a ReduceLROnPlateau was given, thinned."""
+
+    event: ClassVar[str] = "plateau_told"
+    optimizer: int
+    mode: str
+    """min or max: which way is better."""
+    calls: int
+    updates: list[int]
+    """Optimizer steps before each number."""
+    numbers: list[float]
+
+
+@dataclass(frozen=True, kw_only=True)
 class OptimizerStep(Event):
     """One measured step."""
 
@@ -321,6 +335,7 @@ WATCHED_EVENTS: tuple[type[Event], ...] = (
     ModuleSeen,
     OptimizerSeen,
     SchedulerSeen,
+    PlateauTold,
     OptimizerStep,
     ClippingTotals,
     OptimizerTotals,

@@ -13,7 +13,8 @@ Three rules hold everywhere:
 
 How it sees, from the cheapest:
 
-    optimizers.py     every step, clearing and scheduler step is counted; some are measured
+    optimizers.py     every step and clearing is counted; some are measured
+    schedulers.py     schedules of learning rates, and what one that waits for a plateau is told
     lineage.py        networks that follow others: eight numbers of each are read at every step
     clipping.py       which gradients were clipped, and when
     loading.py        modules that are loaded with their own tensors

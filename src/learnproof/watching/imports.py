@@ -49,7 +49,19 @@ def _attach(session: Session, name: str, attach: Callable[[Session], None]) -> N
 
 
 def _attach_torch(session: Session) -> None:
-    from . import backward, baselines, calls, clipping, lineage, loading, modes, optimizers, placebo, playing
+    from . import (
+        backward,
+        baselines,
+        calls,
+        clipping,
+        lineage,
+        loading,
+        modes,
+        optimizers,
+        placebo,
+        playing,
+        schedulers,
+    )
 
     session.torch = sys.modules["torch"]
     session.unseen = modes.unseen(session.torch)
@@ -59,7 +71,7 @@ def _attach_torch(session: Session) -> None:
         session.numpy = numpy
     except ImportError:
         session.not_seen("batches", "NumPy is not installed beside torch: counters only")
-    for room in (placebo, playing, optimizers, lineage, loading, backward, calls, baselines, clipping):
+    for room in (placebo, playing, optimizers, schedulers, lineage, loading, backward, calls, baselines, clipping):
         room.attach(session)
     session.open_window()
 

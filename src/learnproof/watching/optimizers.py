@@ -1,4 +1,4 @@
-"""Optimizers as they are made, stepped and cleared, schedulers, and what a step does to the weights.
+"""Optimizers as they are made, stepped and cleared, and what a step does to the weights.
 
 Every step costs a few counters. Steps that the plan names, and those inside a window, are measured: the norm of each
 gradient (of the whole tensor), and, on at most 4,096 evenly spaced numbers of each tensor, weight and step norms and the
@@ -7,7 +7,6 @@ inner product of gradient and step, which is below 0 where the step goes down th
     optimizer        made or met: class, groups, the parameters it owns
     module           a network: its parameters, shapes, whether they are meant to train
     optimizer_step   measured: learning rates, backward passes and clearings since its last step, figures per parameter
-    scheduler        made: class and optimizer
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ class Known:
         self.rate_changes = 0
         self.rate_lowest = float("inf")
         self.rate_highest = float("-inf")
-        self.scheduler_steps = 0
         self.n_owned = 0
         self.starts: dict[int, Any] = {}
         """id of a parameter -> its numbers at its first measured step, those that are looked at."""
@@ -107,8 +105,6 @@ class Optimizers:
         self.patches.replace(Optimizer, "zero_grad", self._clearing)
         self.patches.replace(torch.nn.Module, "__init__", self._module_making)
         self.patches.replace(torch.nn.Module, "__setstate__", self._module_making)
-        for scheduler in _scheduler_classes(torch):
-            self.patches.replace(scheduler, "__init__", self._scheduler_making)
 
     def move_to(self, child: Session) -> None:
         """In a forked worker: the hooks stay, the memory starts anew."""
@@ -148,23 +144,6 @@ class Optimizers:
             names.module_made(module)
 
         return made
-
-    def _scheduler_making(self, original: Any) -> Any:
-        def __init__(scheduler: Any, optimizer: Any, *arguments: Any, **options: Any) -> None:
-            try:
-                original(scheduler, optimizer, *arguments, **options)
-            except BaseException as error:
-                leave_no_trace(error)
-                raise
-            self._scheduler_met(scheduler, optimizer)
-
-        return __init__
-
-    @sense("schedulers")
-    def _scheduler_met(self, scheduler: Any, optimizer: Any) -> None:
-        known = self.known.get(id(optimizer)) or self.met(optimizer)
-        if known is not None:
-            self.session.say("scheduler", kind=type(scheduler).__name__, optimizer=known.index)
 
     @sense("optimizers")
     def met(self, optimizer: Any, made: bool = False) -> Known | None:
@@ -427,12 +406,6 @@ class Optimizers:
             a.shape == b.shape and bool((a == b).all()) for a, b in zip(now, known.first_look)
         )
         return {"cleared": known.cleared, "holding": sum(p.grad is not None for p in parameters), "moved": not same}
-
-
-def _scheduler_classes(torch: Any) -> list[Any]:
-    schedulers = torch.optim.lr_scheduler
-    found = [getattr(schedulers, name, None) for name in ("LRScheduler", "_LRScheduler", "ReduceLROnPlateau")]
-    return [kind for position, kind in enumerate(found) if kind is not None and kind not in found[:position]]
 
 
 def _parameters(optimizer: Any) -> list[Any]:

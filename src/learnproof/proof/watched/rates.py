@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
-from ...evidence.watched import ClippingTotals, SchedulerSeen
+import numpy as np
+
+from ...evidence.watched import ClippingTotals, PlateauTold, SchedulerSeen
 from ..check import Finding
 from ..seen import Seen
+from ..seen.fitting import correlation
 from .base import ENOUGH, SeenCheck, some
 
 MIN_STEPS = 16
@@ -24,6 +27,11 @@ LOST, CLIMBED, NEXT, SEVERAL_FALLS = 0.3, 3.0, 4, 3
 """A rate falls to less than a third within four steps, having climbed to three times as much before; three times."""
 FAINT, FAINT_SHARE = 0.01, 0.25
 """Linear and cosine decays spend 1 % and 6 % of a run below a hundredth of their highest rate."""
+
+
+PLATEAU = "ReduceLROnPlateau"
+MIN_TOLD, NEWEST, TOGETHER = 20, (10, 20, 50, 100, 5, 1), 0.8
+"""Numbers that a schedule was told; episodes just before each whose mean return it may be; correlation from which it is."""
 
 
 class LearningRateAlive(SeenCheck):
@@ -132,6 +140,22 @@ class LearningRateAlive(SeenCheck):
                 cause="The warm-up counts something that starts again (minibatches of an epoch, steps of an episode).",
                 advice="Count optimizer steps of the whole run.",
             )
+        if (against := _cut_for_rising(seen, index)) and figures["last"][0] < figures["first"][0]:
+            return self.finding(
+                "fail",
+                f"The schedule waits for its number to fall, and is told returns: over {against[0]} of its steps they go together with the "
+                f"training returns (correlation {against[1]:+.2f}). The better the policy, the smaller its learning rate.",
+                {**figures, "told": against[0], "correlation_with_returns": against[1]},
+                where=where,
+                cause="ReduceLROnPlateau has mode='min' unless told otherwise.",
+                advice="Make it with mode='max', or give it a loss.",
+            )
+        if _waits_for_a_plateau(seen, index):  # small in the end, because nothing got better any more
+            return self.finding(
+                "pass",
+                f"The learning rate is cut where nothing gets better ({figures['first'][0]:.2g} to {figures['last'][0]:.2g}).",
+                figures,
+            )
         faint = max(max(group) for _, group in rates) * FAINT
         faint_from = next((step for step, _ in rates if all(max(g) < faint for s, g in rates if s >= step)), None)
         if faint_from is not None and length - faint_from > FAINT_SHARE * length and length - faint_from >= MIN_STEPS:
@@ -163,6 +187,29 @@ class LearningRateAlive(SeenCheck):
         lowest, highest = series[at], max(series[at:], key=lambda each: each[1])
         fall = max(rate for _, rate in series[: at + 1]) - lowest[1]
         return (lowest, highest) if fall > 0 and highest[1] - lowest[1] > RISEN * fall else None
+
+
+def _waits_for_a_plateau(seen: Seen, optimizer: int) -> bool:
+    return any(e.kind == PLATEAU for e in seen.evidence.of(SchedulerSeen) if e.optimizer == optimizer)
+
+
+def _cut_for_rising(seen: Seen, optimizer: int) -> tuple[int, float] | None:
+    """Numbers that a schedule hopes to see fall, and their correlation with the returns of the episodes just before them, where that is high."""
+    episodes = [e for e in seen.evidence.episodes if e.process == seen.process and e.update is not None]
+    if len(episodes) < MIN_TOLD:
+        return None
+    ends, returns = np.array([e.update for e in episodes]), [e.return_ for e in episodes]
+    waiting = [e for e in seen.evidence.of(PlateauTold) if e.optimizer == optimizer and e.mode == "min"]
+    for told, newest in product(waiting, NEWEST):
+        at = np.searchsorted(ends, told.updates, "right") - newest
+        known = at >= 0
+        if known.sum() < MIN_TOLD:
+            continue
+        mean = np.convolve(returns, np.ones(newest) / newest, "valid")
+        together = correlation(np.array(told.numbers)[known], mean[at[known]])
+        if together is not None and together >= TOGETHER:
+            return int(known.sum()), together
+    return None
 
 
 def _falls(rates: list[tuple[int, float]]) -> list[tuple[int, float]]:

@@ -5,14 +5,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from learnproof.evidence.watched import PlateauTold
 from learnproof.proof.watched.rates import LearningRateAlive
 
 STEPS = 1_000
 
 
-def finding(rate, *schedulers: str, made_with: float = 1e-3):
+def finding(rate, *schedulers: str, made_with: float = 1e-3, told=(), returns=()):
     """`rate` is a function of the share of the run that is over."""
     met = [SimpleNamespace(kind=kind, optimizer=0) for kind in schedulers]
+    episodes = [
+        SimpleNamespace(process=0, update=STEPS * at // len(returns), return_=float(each))
+        for at, each in enumerate(returns)
+    ]
     measured = sorted({*range(64), *np.linspace(0, STEPS - 1, 96).astype(int).tolist()})
     steps = [SimpleNamespace(optimizer=0, step=at, learning_rates=[float(rate(at / STEPS))]) for at in measured]
     return LearningRateAlive().look(
@@ -20,7 +25,8 @@ def finding(rate, *schedulers: str, made_with: float = 1e-3):
             steps=steps,
             optimizer_totals={0: SimpleNamespace(steps=STEPS)},
             optimizers={0: SimpleNamespace(kind="Adam", groups=[{"initial_lr": made_with}])},
-            evidence=SimpleNamespace(of=lambda kind: met),
+            process=0,
+            evidence=SimpleNamespace(of=lambda kind: told if kind is PlateauTold else met, episodes=episodes),
         )
     )
 
@@ -97,3 +103,26 @@ def test_a_warm_up_that_begins_anew_is_named_and_warm_restarts_are_not():
     assert "begins anew" in found.summary
     assert finding(restarts).status == "pass"
     assert finding(lambda x: 1e-3 * 0.25 ** min(3, round(x * STEPS) // 15)).status == "pass"  # cut in steps
+
+
+def plateau(mode, numbers):
+    updates = np.linspace(0, STEPS - 1, len(numbers)).astype(int).tolist()
+    return [PlateauTold(optimizer=0, mode=mode, calls=len(numbers), updates=updates, numbers=list(numbers))]
+
+
+def test_a_rate_that_is_cut_because_returns_rise_is_named_and_one_cut_on_a_plateau_is_not():
+    rng = np.random.default_rng(0)
+    rising = 20 + 180 * np.minimum(1, 2 * np.linspace(0, 1, 400)) + rng.normal(0, 5, 400)
+    means = np.array([rising[max(0, at - 20) : at + 1].mean() for at in range(0, 400, 4)])
+
+    def cut(x):
+        return 1e-3 * 0.3 ** (10 * x)
+
+    found = finding(cut, "ReduceLROnPlateau", told=plateau("min", means), returns=rising)
+    assert found.status == "fail"
+    assert "mode='min'" in found.cause
+    assert finding(cut, "ReduceLROnPlateau", told=plateau("max", means), returns=rising).status == "pass"
+    losses = 5 * np.exp(-np.linspace(0, 3, 100)) + rng.normal(0, 0.1, 100)
+    assert finding(cut, "ReduceLROnPlateau", told=plateau("min", losses), returns=rising).status == "pass"
+    assert finding(lambda x: 1e-3, "ReduceLROnPlateau", told=plateau("min", means), returns=rising).status == "pass"
+    assert finding(cut, "ExponentialLR", returns=rising).status == "fail"  # the same rates, without a plateau
