@@ -27,6 +27,8 @@ class Names:
         """id -> reference and number, of every module made or unpickled, inner ones too."""
         self._variables: dict[int, tuple[Any, str]] = {}
         self._parameters: dict[int, tuple[Any, str]] = {}
+        self._holders: dict[str, Any] = {}
+        """name -> reference to the parameter that has it."""
 
     def module_found(self, module: Any) -> None:
         """One that was made before watching began."""
@@ -61,14 +63,26 @@ class Names:
             prefix = base if taken[base] == 1 else f"{base}#{taken[base]}"
             for path, parameter in module.named_parameters():
                 if self._known(parameter) is None:
-                    self._parameters[id(parameter)] = (weakref.ref(parameter), f"{prefix}.{path}")
+                    self._call(parameter, f"{prefix}.{path}")
+
+    def _call(self, parameter: Any, name: str) -> str:
+        """By this name, or, where another one that lives has it (a layer that was replaced, and that an optimizer still holds), by one more."""
+        number = 1
+        while True:
+            own = name if number == 1 else f"{name}#{number}"
+            holder = self._holders.get(own)
+            if holder is None or holder() is None:
+                break
+            number += 1
+        self._holders[own] = weakref.ref(parameter)
+        self._parameters[id(parameter)] = (self._holders[own], own)
+        return own
 
     def of_parameter(self, parameter: Any) -> str:
         known = self._known(parameter)
         if known is None:
             shape = "x".join(str(size) for size in parameter.shape) or "scalar"
-            known = self._variable(parameter) or f"tensor-{shape}#{len(self._parameters)}"
-            self._parameters[id(parameter)] = (weakref.ref(parameter), known)
+            known = self._call(parameter, self._variable(parameter) or f"tensor-{shape}#{len(self._parameters)}")
         return known
 
     def of_module(self, module: Any) -> str:

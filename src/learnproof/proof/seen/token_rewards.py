@@ -175,7 +175,7 @@ def _compared_across(tokens: Tokens) -> bool:
     """Whether the weights are rewards less the mean of every so manieth sequence, while the answers to one question stand next to each
     other."""
     place, batch = tokens.places
-    question = _questions(tokens) if tokens.known_places is not None and tokens.sampled_lengths else None
+    question = _questions(tokens) if tokens.known_places is not None else None
     if question is None:
         return False
     for source, tensor in tokens.loss.arrays.items():

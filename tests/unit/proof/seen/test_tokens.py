@@ -222,6 +222,16 @@ def test_rewards_compared_across_questions_are_named():
     assert len(mixed_groups(view)) == 12
 
 
+def test_rewards_compared_across_questions_are_named_where_tokens_are_sampled_with_a_cache():
+    view = seen(tiled=False)
+    for loss in view.training_losses:
+        for about in loss.event.silent[1:]:
+            about["shape"] = [about["shape"][0], 1, *about["shape"][2:]]  # each call is given the newest token alone
+    assert mixed_groups(view) == []
+    view.training_losses, view.notes = [across_questions(loss) for loss in view.training_losses], {}
+    assert len(mixed_groups(view)) == 12
+
+
 def test_a_divergence_without_gradient_is_named_where_a_reference_is_asked():
     def view(added, followers):
         made = seen()
