@@ -262,6 +262,7 @@ class Calls:
                 entry.rows(session.numpy)
             call = Call(module, entry, None, kept, None, session.env_steps, session.updates)
             call.chain = self.chain if depth == 0 else ()
+            call.beside = _one_more_number(outputs)
             self.silent.append(call)
             self.silent_bytes += kept.nbytes + 200
         else:
@@ -444,6 +445,15 @@ def _first_tensor(torch: Any, values: Any) -> Any:
             inner = [item for item in dict.values(value) if is_a(item, torch.Tensor)]
             if inner and all(len(item) == len(inner[0]) for item in inner):
                 return torch.cat([item.detach().reshape(len(item), -1).float() for item in inner], dim=1)
+    return None
+
+
+def _one_more_number(outputs: list[Any]) -> Any:
+    """Behind the first of a module's answers, the next one that has one number for each row."""
+    rows = len(outputs[0])
+    for other in outputs[1:]:
+        if other.is_floating_point() and other.dim() and len(other) == rows and other.numel() == rows:
+            return other.detach().float().cpu().numpy().reshape(-1).copy()
     return None
 
 

@@ -114,6 +114,8 @@ class Keeping:
         module = call.module()
         arrays[key + ".rows"] = rows = call.entry.rows(self.session.numpy)
         arrays[key + ".output"] = by_row(call.output, rows)
+        if call.beside is not None and len(call.beside) == len(rows):
+            arrays[key + ".beside"] = call.beside
         return {
             "module": None if module is None else self.session.names.of_module(module),
             "shape": list(call.output.shape),

@@ -94,6 +94,9 @@ class Call:
         self.update = update
         self.chain: tuple[Any, ...] = ()
         """Weak references to the modules before it, each of which was given the output of the one before as it was."""
+        self.beside: Any = None
+        """Of a call without gradient: one more number for each row, which the module gave behind its first answer (an action's
+        log-probability, say)."""
         self.times: list[int] = []
         """Of a merged call: when what each part of it was made of came in."""
 

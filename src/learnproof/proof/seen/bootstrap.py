@@ -42,6 +42,8 @@ TRIED_IN_VAIN = 12
 """Targets of one network that nothing explains, while nothing explains another of them, after which only definitions are tried that
 explain others of the run: all of them together take a fifth of a second for each target."""
 WRONG_SIGN = "tanh with the wrong sign"
+NEARLY_ALL = 0.95
+"""Share of the inner rows whose next state is asked about as the environment returned it, so that another one can be told from it."""
 
 
 @dataclass(frozen=True)
@@ -318,16 +320,20 @@ def _other_actions(loss: Loss, rows: Array, regression: Regression) -> int:
 
 
 def _read_from_reset(loss: Loss, rows: Array) -> int:
-    """Cut transitions whose future was asked of the next episode's first observation, though the true last one was told."""
+    """Cut transitions whose future was asked of the next episode's first observation, though the true last one was told: beside the
+    next episode's first one, by a vector, or before a reset, by an environment that the script resets itself."""
     arrays = loss.arrays
-    cut = arrays["t.truncated"] & ~arrays["t.terminated"] & (arrays["t.final_observation"] != 0)
-    if not cut.any():
-        return 0
+    cut, following = arrays["t.truncated"] & ~arrays["t.terminated"], arrays["t.next_observation"]
+    beside = arrays["t.final_observation"] != 0
+    inner = ~(arrays["t.truncated"] | arrays["t.terminated"])
     most = 0
-    for position in range(len(loss.event.silent)):
+    for position in range(len(loss.event.silent) if cut.any() else 0):
         asked = arrays.get(f"n{position}.rows")
-        if asked is not None and len(asked) > int(rows.max()):
-            most = max(most, int((asked[rows][cut] == arrays["t.next_observation"][cut]).sum()))
+        if asked is None or len(asked) <= int(rows.max()):
+            continue
+        same = asked[rows] == following
+        if inner.sum() >= MIN_ROWS and same[inner].mean() >= NEARLY_ALL:
+            most = max(most, int((cut & (same == beside)).sum()))
     return most
 
 

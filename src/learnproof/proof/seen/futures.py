@@ -107,8 +107,10 @@ def _put(calls: list[tuple[str, Array]], name: str, numbers: Array) -> None:
 
 
 def _soft_columns(loss: Loss, count: int, bound: float | None) -> list[tuple[str, list[Array]]]:
-    """For each silent log-probability: itself, and with the usual corrections for tanh, which a scale of the action shifts."""
-    found: list[tuple[str, list[Array]]] = []
+    """For each silent log-probability: itself, and with the usual corrections for tanh, which a scale of the action shifts. Where a network
+    gives one more number behind its first answer, that may be one, corrected already."""
+    besides = [loss.arrays.get(f"n{position}.beside") for position in range(len(loss.event.silent))]
+    found = [("plain", [b.astype(np.float64)]) for b in besides if b is not None and b.size == count]
     for position in range(len(loss.event.silent_log_probs)):
         value, action = loss.arrays.get(f"s{position}.value"), loss.arrays.get(f"s{position}.action")
         if value is None or len(value) != count:

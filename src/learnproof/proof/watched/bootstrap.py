@@ -143,8 +143,9 @@ class BootstrapRecomputed(SeenCheck):
         if reset >= FEW_ROWS:
             return fail(
                 f"For {reset} transitions cut by a time limit the future was read from the first state of the next episode.",
-                "The environment resets itself, and the observation it returns then belongs to the next episode.",
-                "Store info's final observation as the next observation of the last step.",
+                "The environment was reset, or resets itself, before the transition was stored: the observation at hand then belongs to the "
+                "next episode.",
+                "Store what step returned at the end (of a vector that resets itself, info's final observation) as the next observation.",
             )
         if (wrong := self._wrong_squash(seen, matched, fail)) is not None:
             return wrong

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from made_losses import made_loss
 
-from learnproof.proof.seen.bootstrap import Bootstrapped, _of_equal_rewards, bootstraps, explain
-from learnproof.proof.seen.futures import NOT_SQUARED, SCALED_FIRST, SQUASHED_TWICE, _of_those_that_go_on
+from learnproof.proof.seen.bootstrap import Bootstrapped, _of_equal_rewards, _read_from_reset, bootstraps, explain
+from learnproof.proof.seen.futures import NOT_SQUARED, SCALED_FIRST, SQUASHED_TWICE, _of_those_that_go_on, futures
 from learnproof.proof.seen.losses import Regression
 
 ROWS, ACTIONS, GAMMA, STEPS = 96, 3, 0.97, 3
@@ -293,3 +293,39 @@ def test_where_states_come_again_another_action_shows_between_states_that_one_ac
     found = explain(loss, Regression(np.zeros(ROWS), target, None, None, None, "q", 0, (0,), True), {})
     assert found is not None
     assert found.other_actions == others
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["a vector that resets itself", "one that the script resets"])
+@pytest.mark.parametrize("wrong", [True, False])
+def test_a_future_read_from_the_next_episodes_start_is_counted(beside, wrong):
+    rows, cut = np.arange(32), np.zeros(32, bool)
+    cut[[3, 17, 30]] = True
+    true_last, start = np.arange(100, 132).astype(np.uint64), np.arange(200, 232).astype(np.uint64)
+    following = np.where(
+        cut & beside, start, true_last
+    )  # a vector returns the next start, and tells the last one beside it
+    asked = np.where(cut & wrong, start, true_last)
+    arrays = {
+        "t.row": rows, "t.truncated": cut, "t.terminated": np.zeros(32, bool), "t.next_observation": following,
+        "t.final_observation": np.where(cut & beside, true_last, np.uint64(0)), "n0.rows": asked,
+    }  # fmt: skip
+    loss = made_loss(arrays, silent=[{"module": "target"}])
+    assert _read_from_reset(loss, rows) == (3 if wrong else 0)
+    arrays["n0.rows"] = np.arange(300, 332).astype(
+        np.uint64
+    )  # observations that were changed on their way tell nothing
+    assert _read_from_reset(loss, rows) == 0
+
+
+def test_a_log_probability_that_the_actor_gives_behind_its_action_is_a_part_of_the_future():
+    rng = np.random.default_rng(0)
+    arrays = {
+        "n0.output": rng.standard_normal((16, 2)), "n0.beside": rng.standard_normal(16).astype(np.float32),
+        "n1.output": rng.standard_normal((16, 1)),
+    }  # fmt: skip
+    loss = made_loss(arrays, silent=[{"module": "actor"}, {"module": "target"}], silent_log_probs=[])
+    found = {(how, soft): columns for how, _, _, soft, columns in futures(loss, 16)}
+    (column,) = found["target, less a log-probability", "plain"]
+    assert np.array_equal(column, arrays["n0.beside"].astype(np.float64))
+    del arrays["n0.beside"]
+    assert all(soft != "plain" for _, _, _, soft, _ in futures(loss, 16))
