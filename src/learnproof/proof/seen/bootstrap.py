@@ -313,10 +313,12 @@ def _other_actions(loss: Loss, rows: Array, regression: Regression) -> int:
     another visit's: then of those between whose states only one action ever led."""
     certain = loss.arrays.get("t.one_action", np.full(len(rows), "t.repeats" not in loss.arrays))
     index = loss.taken(regression.target.size)
+    if index is None:
+        index = loss.moved_columns(regression.call, regression.target.size)
     actions = loss.arrays.get("t.action")
     if index is None or actions is None or actions.shape[1] != 1:
         return 0
-    return int(((index[rows] != actions[:, 0]) & certain).sum())
+    return int(((index[rows] != actions[:, 0]) & (index[rows] >= 0) & certain).sum())
 
 
 def _read_from_reset(loss: Loss, rows: Array) -> int:
@@ -341,7 +343,7 @@ def bootstraps(seen: Seen) -> list[Bootstrapped]:
     """Explained once: the checks share it."""
     known = seen.notes.get("bootstraps")
     if known is None:
-        losses = _with_targets(seen, seen.training_losses)
+        losses = with_targets(seen, seen.training_losses)
         step = max(1, len(losses) // BOOTSTRAPS_READ)
         known = seen.notes["bootstraps"] = []
         likely: Likely = {}
@@ -357,14 +359,14 @@ def bootstraps(seen: Seen) -> list[Bootstrapped]:
                 in_vain[regression.module] += (
                     -len(losses) if explained else 1
                 )  # one that is explained keeps up hope for good
-        sought = _with_targets(seen, seen.sought_losses)
+        sought = with_targets(seen, seen.sought_losses)
         pairs = [(loss, regression) for loss in sought for regression in loss.regressions]
         also = [explain(loss, regression, likely, True, seen.action_bound) for loss, regression in pairs]
         known += [each for each in also if each is not None and each.explanations]
     return list(known)
 
 
-def _with_targets(seen: Seen, losses: list[Loss]) -> list[Loss]:
+def with_targets(seen: Seen, losses: list[Loss]) -> list[Loss]:
     return [
         loss
         for loss in losses

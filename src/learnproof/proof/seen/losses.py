@@ -265,6 +265,19 @@ class Loss:
                 return index.reshape(-1).astype(np.int64)
         return None
 
+    def moved_columns(self, call: int | None, size: int) -> Array | None:
+        """The column of a call's answer that the loss moves in each row, where it is one (a largest value, say); -1 in rows that it leaves
+        alone."""
+        calls = range(len(self.event.calls)) if call is None else (call,)
+        gradients = [self.arrays.get(f"c{position}.gradient") for position in calls]
+        wide = [g for g in gradients if g is not None and g.ndim == 2 and len(g) == size and g.shape[1] > 1]
+        if len(wide) != 1:
+            return None
+        moved = wide[0] != 0
+        if (moved.sum(axis=1) > 1).any():
+            return None
+        return np.where(moved.any(axis=1), moved.argmax(axis=1), -1)
+
     def _gradient(self, key: str, prediction: Array) -> Array | None:
         gradient = self.arrays.get(key + ".gradient")
         if gradient is None:

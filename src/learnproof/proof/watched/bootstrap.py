@@ -12,7 +12,7 @@ import numpy as np
 
 from ..check import Finding
 from ..seen import Seen
-from ..seen.bootstrap import WRONG_SIGN, Bootstrapped, Explanation, bootstraps
+from ..seen.bootstrap import WRONG_SIGN, Bootstrapped, Explanation, bootstraps, with_targets
 from ..seen.futures import NOT_SQUARED, OVER_THE_BATCH, SCALED_FIRST, SQUASHED_TWICE, WRONG_SQUASHES
 from ..seen.losses import is_stacked
 from .base import ENOUGH, FEW_ROWS, Fail, SeenCheck, some
@@ -21,6 +21,8 @@ from .lineage import targets as target_networks
 NO_CREDIT = 0.05
 """A discount below this gives an action no credit for what comes after."""
 LEAST_TEMPERATURE = 1e-3
+MANY_LARGEST = 500
+"""Rows in all of which the largest value is the one that is moved."""
 OFTEN_BEYOND, HARDLY_AT = 0.05, 0.002
 """Share of drawn numbers beyond the bounds, and of actions at them, from which actions are squashed and not clipped: clipped ones
 would be at the bounds about as often as drawn ones are beyond."""
@@ -108,6 +110,12 @@ class BootstrapRecomputed(SeenCheck):
             )
         if (wrong := self._over_several_steps(first, terminal + cut, fail)) is not None:
             return wrong
+        if (largest := _always_the_largest(seen)) >= MANY_LARGEST:
+            return fail(
+                f"In all {largest} rows looked at, the loss moves the largest value of the row, whatever action was taken.",
+                "q.max(1) where the value of the action that was taken belongs.",
+                "q.gather(1, action)",
+            )
         if others > 0.2 * rows:
             return fail(
                 f"In {others} of {rows} rows the loss looks at another action than the one that was taken.",
@@ -261,6 +269,15 @@ class BootstrapRecomputed(SeenCheck):
                 "The online network is called where the target network belongs.",
                 "Call the target network for the value of the next state.",
             )
+        by_led = [each for each in matched if all(set(_valued_by(e)) <= led for e in each.explanations)]
+        choosing = {e.networks[1] for each in by_led for e in each.explanations if "at the largest of" in e.future}
+        if names and len(by_led) > max(ENOUGH, 0.8 * len(matched)) and choosing & followed:
+            return fail(
+                f"The next action is chosen by {some(choosing & followed)}, which follows, and valued by {some(led)}, the network that is "
+                "being trained.",
+                "In double Q-learning the two networks have exchanged their parts.",
+                "Let the trained network choose the next action, and the target network value it.",
+            )
         modules = {each.module for each in matched}
         single = [future for future in common if not future.startswith(("smaller of", "larger of", "mean of"))]
         wide = any(word in future for future in common for word in ("largest of", "smallest of"))
@@ -271,6 +288,32 @@ class BootstrapRecomputed(SeenCheck):
                 "Take the smaller of both critics.",
             )
         return None
+
+
+def _always_the_largest(seen: Seen) -> int:
+    """Rows of losses without an index of actions, whose one value that is moved is the largest; 0 where some is not. A memory holds actions that
+    were tried by chance, and those of earlier weights."""
+    found = 0
+    for loss in with_targets(seen, seen.training_losses):
+        for regression in loss.regressions[:1]:
+            size = regression.target.size
+            moved = None if loss.taken(size) is not None else loss.moved_columns(regression.call, size)
+            outputs = [loss.arrays.get(f"c{position}.output") for position in range(len(loss.event.calls))]
+            output = next(
+                (o for o in outputs if o is not None and o.ndim == 2 and len(o) == size and o.shape[1] > 1), None
+            )
+            if moved is None or output is None:
+                return 0
+            live = moved >= 0
+            if (output.argmax(axis=1) != moved)[live].any():
+                return 0
+            found += int(live.sum())
+    return found
+
+
+def _valued_by(explanation: Explanation) -> tuple[str, ...]:
+    """The networks whose numbers are in the target: where one chooses the action, the other one."""
+    return explanation.networks[:1] if "at the largest of" in explanation.future else explanation.networks
 
 
 def _beyond_the_bound(seen: Seen, matched: list[Bootstrapped]) -> float | None:

@@ -24,6 +24,8 @@ from .ownership import MIN_STEPS, NEARLY_ALL, acting_modules, is_called_a_follow
 BOTH_WAYS = 5
 """Steps with, and steps without another loss before them, that must go together with gradients left over or not."""
 CLEARED_IN_VAIN = 8
+LONG_ENOUGH = 2_000
+"""Steps of another optimizer, by which a phase in which it learns alone is over."""
 """Calls of zero_grad without a step from which nobody accumulates any more."""
 MADE_ANEW = 12
 """Optimizers made for the same weights, each for a step or two, from which nobody means it."""
@@ -150,6 +152,18 @@ class OptimizersStep(SeenCheck):
                 cause="The optimizer is made inside of the training step.",
                 advice="Make it once, before the loop; change its learning rate in param_groups.",
             )
+        left = _left_alone(seen, totals)
+        if left is not None:
+            about, others = seen.optimizers[left.optimizer], max(each.steps for each in totals)
+            return self.finding(
+                "fail",
+                f"Optimizer {left.optimizer} ({about.kind}, holding {common_module(set(about.owns))}) was made and never took a step, while "
+                f"another one took {others}. Its weights are in use, and are those it started with.",
+                {**figures, "steps_of_another": others},
+                where=about.place,
+                cause="A condition for its step never holds (a delay, a counter, a phase that never begins).",
+                advice="Print when its step() is reached. If these weights are not meant to train, make no optimizer for them.",
+            )
         if not idle:
             steps = sum(each.steps for each in totals)
             if not steps:
@@ -166,6 +180,24 @@ class OptimizersStep(SeenCheck):
             cause="optimizer.step() is never called, or is called on another optimizer.",
             advice="Call optimizer.step() after backward(), once for each zero_grad().",
         )
+
+
+def _left_alone(seen: Seen, totals: list[OptimizerTotals]) -> OptimizerTotals | None:
+    """One that nobody ever stepped, for weights that no other one holds and no loss reaches, of a network that answers beside the losses."""
+    if max((each.steps for each in totals), default=0) < LONG_ENOUGH:
+        return None
+    in_use = {str(about.get("module")) for loss in seen.training_losses for about in loss.event.silent}
+    trained = {name for each in totals if each.steps for name in seen.owned.get(each.optimizer, ())}
+    trained |= set().union(*(loss.reach for loss in seen.training_losses))
+    for each in totals:
+        owned = seen.owned.get(each.optimizer, set())
+        if (
+            each.steps == 0
+            and not owned & trained
+            and any(name.startswith(f"{module}.") for name in owned for module in in_use)
+        ):
+            return each
+    return None
 
 
 def _made_anew(seen: Seen, totals: list[OptimizerTotals]) -> list[OptimizerTotals]:

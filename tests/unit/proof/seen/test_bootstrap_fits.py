@@ -10,6 +10,7 @@ from made_losses import made_loss
 from learnproof.proof.seen.bootstrap import Bootstrapped, _of_equal_rewards, _read_from_reset, bootstraps, explain
 from learnproof.proof.seen.futures import NOT_SQUARED, SCALED_FIRST, SQUASHED_TWICE, _of_those_that_go_on, futures
 from learnproof.proof.seen.losses import Regression
+from learnproof.proof.watched.bootstrap import BootstrapRecomputed, _always_the_largest
 
 ROWS, ACTIONS, GAMMA, STEPS = 96, 3, 0.97, 3
 
@@ -329,3 +330,44 @@ def test_a_log_probability_that_the_actor_gives_behind_its_action_is_a_part_of_t
     assert np.array_equal(column, arrays["n0.beside"].astype(np.float64))
     del arrays["n0.beside"]
     assert all(soft != "plain" for _, _, _, soft, _ in futures(loss, 16))
+
+
+@pytest.mark.parametrize(("how", "rows"), [("largest", 640), ("one-hot", 0), ("index", 0)])
+def test_a_loss_that_always_moves_the_largest_value_is_told_from_one_that_reads_the_action_taken(how, rows):
+    rng = np.random.default_rng(0)
+    losses = []
+    for update in range(20):
+        q, taken = rng.standard_normal((32, 4)), rng.integers(0, 4, 32)
+        at = q.argmax(axis=1) if how == "largest" else taken
+        gradient = np.zeros((32, 4))
+        gradient[np.arange(32), at] = rng.standard_normal(32)
+        gradient[5] = 0  # a row whose error is 0
+        arrays = {"c0.output": q, "c0.gradient": gradient, "k0": rng.standard_normal(32)}
+        constants = [{"role": "target"}]
+        if how == "index":
+            arrays["k1"], constants = taken, [*constants, {"role": "index"}]
+        loss = made_loss(
+            arrays, update, calls=[{"module": "online"}], constants=constants, silent=[{"module": "target"}]
+        )
+        loss.__dict__["regressions"] = [SimpleNamespace(target=arrays["k0"], call=None)]
+        loss.__dict__["policies"] = []
+        losses.append(loss)
+    found = _always_the_largest(SimpleNamespace(training_losses=losses, on_policy_cycles=set()))
+    assert found == (rows - 20 if rows else 0)
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+def test_networks_of_double_q_learning_that_exchanged_their_parts_are_named(swapped):
+    judge, chooser = ("online", "target") if swapped else ("target", "online")
+    explanation = SimpleNamespace(
+        future=f"{judge} at the largest of {chooser}", networks=(judge, chooser), steps=1, soft="", gamma=0.9, temperature=0.0,
+        reward_scale=1.0, terminal=Counter(), cut=Counter(), inner=Counter(), error=1e-7,
+    )  # fmt: skip
+    matched = [SimpleNamespace(explanations=[explanation], module="online") for _ in range(12)]
+    view = SimpleNamespace(
+        followers=[SimpleNamespace(name="target", met=SimpleNamespace(leader="online"))], notes={"targets": []}
+    )
+    told = []
+    BootstrapRecomputed()._wrong_networks(view, matched, [explanation.future], lambda *words: told.append(words))
+    assert bool(told) == swapped
+    assert not told or "exchanged" in told[0][1]

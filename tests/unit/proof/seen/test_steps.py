@@ -86,3 +86,30 @@ def test_only_gradients_that_were_there_can_be_thrown_away(weight, status):
     steps = [_step(update, 0) for update in range(20)]
     view = SimpleNamespace(owned={0: {"model.weight"}}, training_losses=losses, steps=steps)
     assert GradientsCleared().look(view).status == status
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({}, "fail"),
+        ({"others": 500}, "pass"),  # a phase in which the critic learns alone may still be over soon
+        ({"shared": True}, "pass"),  # another optimizer trains these weights
+        ({"reached": True}, "pass"),  # a loss reaches them: the script may step them by hand
+        ({"asked": "something else"}, "pass"),  # nobody uses them
+    ],
+)
+def test_an_optimizer_that_nobody_steps_is_named_where_its_weights_are_in_use(change, status):
+    told = [totals(0, change.get("others", 5_000)), totals(1, 0)]
+    owned = {0: {"critic.weight"}, 1: {"actor.weight"}}
+    owned[0] |= owned[1] if change.get("shared") else set()
+    optimizers = {
+        i: SimpleNamespace(kind="Adam", owns=sorted(owned[i]), groups=[{}], place="train.py:9") for i in owned
+    }
+    loss = made_loss({}, silent=[{"module": change.get("asked", "actor")}])
+    loss.__dict__["reach"] = frozenset(owned[0] | (owned[1] if change.get("reached") else set()))
+    view = SimpleNamespace(
+        optimizers=optimizers, owned=owned, training_losses=[loss], evidence=SimpleNamespace(of=lambda _: told)
+    )
+    found = OptimizersStep().look(view)
+    assert found.status == status
+    assert ("never took a step" in found.summary) == (status == "fail")
