@@ -297,9 +297,11 @@ def _special_rows(
     after_an_end = (before >= 0) & rollout.ended[before]
     last = used & (following < 0) & ~rollout.ended
     tolerance = max(ROUNDED * fit.error, EXACT) * spread
+    terminal = used & rollout.terminated
+    within = terminal & (following >= 0)  # behind the last row nothing could go on
     ways: dict[str, tuple[Array, dict[str, Array]]] = {
         "terminal": (
-            used & rollout.terminated,
+            within if within.any() else terminal,
             {
                 "stop": stops,
                 "go on": goes_on,

@@ -13,7 +13,9 @@ from ..seen import Loss, Seen
 from ..seen.losses import Array
 from .actors import actor_losses, critics
 from .base import ENOUGH, SeenCheck, some
+from .direction import descends
 
+EXPONENTIAL = "ExpBackward0"
 CONSTANT = 0.02
 """How far what is left over may differ from row to row and still be one number: float32, and tanh near its ends."""
 VARIED = 10
@@ -51,6 +53,16 @@ class TemperatureApart(SeenCheck):
                 cause="The log-probability in it is not detached.",
                 advice="Use log_prob.detach() in the temperature's loss.",
             )
+        right, wrong = _ways(seen, [loss for loss in losses if loss.reach <= own])
+        if wrong >= ENOUGH and not right:
+            return self.finding(
+                "fail",
+                f"In {wrong} losses the temperature is drawn down where the policy's entropy is below its target, and up where it is above.",
+                {**figures, "the_wrong_way": wrong},
+                where=some(own),
+                cause="A minus is missing from the temperature's loss.",
+                advice="alpha_loss = -(log_alpha.exp() * (log_prob + target_entropy).detach()).mean()",
+            )
         targets = _target_entropies(seen, losses)
         if len(targets) >= ENOUGH:
             aimed, most = (float(np.median(column)) for column in zip(*targets, strict=True))
@@ -66,6 +78,19 @@ class TemperatureApart(SeenCheck):
                     advice="Set target_entropy = -action_dim.",
                 )
         return self.finding("pass", f"{len(losses)} losses of the temperature reach it alone.", figures)
+
+
+def _ways(seen: Seen, losses: Sequence[Loss]) -> tuple[int, int]:
+    """Losses f(temperature) * (log_prob + target) of the right and of the wrong sign, where f is an exponential: then the sign of the loss
+    is its own. With log_alpha itself in its place nobody knows."""
+    signs = [
+        float(np.sign(loss.event.value * weight.mean())) * descends(seen)
+        for loss in losses
+        if loss.event.terms and all(EXPONENTIAL in term["structure"] for term in loss.event.terms)
+        for weight, log_prob, _ in _weighed(seen, [loss])
+        if np.ptp(weight - log_prob) < CONSTANT and np.ptp(log_prob) > VARIED * CONSTANT
+    ]
+    return signs.count(-1.0), signs.count(1.0)
 
 
 def _target_entropies(seen: Seen, losses: Sequence[Loss]) -> list[tuple[float, float]]:

@@ -296,3 +296,28 @@ def test_residuals_tell_the_sign_of_the_present_state(seed):
     turned = residuals_of(made, added[: STEPS * COPIES], value)
     assert turned is not None
     assert turned.here * turned.ahead > 0
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_sum_carried_from_episode_to_episode_is_told_though_the_batchs_last_one_stops(carried):
+    """Three whole episodes, one after the other: behind the last one nothing could go on."""
+    rng = np.random.default_rng(0)
+    lengths = (18, 25, 21)
+    rows = sum(lengths)
+    terminated = np.zeros(rows, bool)
+    terminated[np.cumsum(lengths) - 1] = True
+    names, last = (rng.integers(2, 2**62, rows + 1, dtype=np.uint64) for _ in range(2))
+    reward, value = rng.normal(1.0, 0.5, rows), rng.normal(0.0, 3.0, rows)
+    y = np.zeros(rows)
+    running = 0.0
+    for row in reversed(range(rows)):
+        running = reward[row] + 0.98 * (running if carried or not terminated[row] else 0.0)
+        y[row] = running
+    made = Rollout(
+        cycle=0, time=np.arange(1, rows + 1), stream=np.zeros(rows, int), copy=np.zeros(rows, int), observation=names[:-1],
+        next_observation=np.where(terminated, last[1:], names[1:]), final_observation=np.zeros(rows, np.uint64), reward=reward, terminated=terminated,
+        truncated=np.zeros(rows, bool), resets=np.zeros(rows, bool), action=None, silent=[], losses=[],
+    )  # fmt: skip
+    fit = fit_targets(made, Targets("critic", y, value))
+    assert fit is not None
+    assert fit.special["terminal"] == ({"go on": 2} if carried else {"stop": 2})

@@ -70,6 +70,33 @@ def test_the_target_entropy_is_read_from_the_temperatures_loss(target):
     assert found == [(pytest.approx(target, abs=1e-3), pytest.approx(2 * np.log(2)))]
 
 
+@pytest.mark.parametrize(("sign", "status"), [(-1.0, "pass"), (1.0, "fail")])
+@pytest.mark.parametrize("written", [1.0, -1.0], ids=["log_prob + target", "-log_prob - target"])
+def test_a_temperature_that_goes_the_wrong_way_is_named(sign, status, written):
+    own, losses = frozenset({"log_alpha"}), []
+    for update in range(0, 12, 2):
+        drawn = (0.5 + 0.1 * update) * generator.standard_normal((128, 2))
+        value = -0.5 * drawn**2 - 0.919
+        weight = (value - np.log1p(1e-6 - np.tanh(drawn) ** 2)).sum(1) - 2.0
+        policy = SimpleNamespace(even=True, action=drawn.astype(np.float32), value=value.astype(np.float32))
+        losses.append(SimpleNamespace(update=update, policies=[policy], reach=frozenset({"actor.weight"}), arrays={}))
+        term = {"structure": ["MulBackward0", "ExpBackward0"], "reach": 0}
+        temperature = made_loss(
+            {"k0": (written * weight).astype(np.float32)[:, None]},
+            update + 1,
+            value=sign * 0.3 * float(weight.mean()),
+            terms=[term],
+        )
+        temperature.reach = own
+        losses.append(temperature)
+    view = SimpleNamespace(
+        training_losses=losses, owned={0: {"log_alpha"}}, optimizers={0: SimpleNamespace(n_owned=1)}, steps=[],
+        notes={"actor_losses": []},
+    )  # fmt: skip
+    found = TemperatureApart().look(view)
+    assert found.status == status, found.summary
+
+
 @pytest.mark.parametrize(("dimensions", "averaged", "told"), [(3, True, 6), (3, False, 0), (1, True, 0)])
 def test_log_probabilities_averaged_over_an_actions_dimensions_are_told_from_summed_ones(dimensions, averaged, told):
     own = frozenset({"log_alpha"})
