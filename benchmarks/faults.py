@@ -40,7 +40,7 @@ FAMILIES = {
     "restores_something": {"targets", "rates"},
     "returns_recomputed": {"returns"},
     "bootstrap_recomputed": {"returns", "targets", "signs", "shapes"},
-    "memory_true": {"returns", "goal"},
+    "memory_true": {"returns", "goal", "shapes"},
     "ends_told": {"returns", "goal"},
     "credit_reaches_on": {"returns", "goal"},
     "ratio_is_one": {"shapes", "returns", "language", "signs"},

@@ -5,6 +5,7 @@
     returns     returns and advantages of rollouts, recomputed from what the environment returned
     bootstrap   temporal-difference targets, recomputed from rewards, ends and the networks' own answers
     memory      rows of a replay memory against what the environment did
+    units       a memory's actions are in the units in which the actor speaks of them
     ratio       new and old log-probabilities before the first step
     direction   what a step does: advantageous actions gain, predictions near their targets
     actors      an actor that is trained through a critic raises the critic's answer

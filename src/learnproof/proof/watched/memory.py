@@ -16,6 +16,7 @@ from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.losses import Array, is_stacked
 from .base import ENOUGH, FEW_ROWS, SeenCheck
+from .units import stored_in_other_units
 
 ITSELF, ELSEWHERE = -1, -2
 """As in watching/transitions.py."""
@@ -91,6 +92,18 @@ class MemoryTrue(SeenCheck):
                 where="storing in the memory",
                 cause="A condition on what is stored is never true any more, or a full memory is not written over.",
                 advice="Count what is admitted, and let new rows take the place of the oldest.",
+            )
+
+        units = stored_in_other_units(seen)
+        if units is not None:
+            return self.finding(
+                "fail",
+                f"The critic is fitted to actions of up to {units.stored:.3g}, as the environment was given them, and the actor asks it about "
+                f"actions of at most {units.asked:.3g}: {units.share:.0%} of the numbers stored are beyond what the actor can say.",
+                {**figures, "largest_stored": units.stored, "largest_asked": units.asked},
+                where="storing in the memory",
+                cause="The action is stored after it was scaled to the environment's bounds, and the actor speaks of -1 to 1.",
+                advice="Store the action as the actor gave it, or scale it inside of the actor.",
             )
 
         def enough(found: list[Loss]) -> bool:

@@ -39,7 +39,7 @@ def drawn(update: int, spoil=None, gradient=None, silent=(("target_actor", 2), (
 
 def finding(spoil=None, **options):
     losses = [drawn(update, spoil, **options) for update in range(80)]
-    return MemoryTrue().look(SimpleNamespace(training_losses=losses, on_policy_cycles=set()))
+    return MemoryTrue().look(SimpleNamespace(training_losses=losses, on_policy_cycles=set(), action_bound=None))
 
 
 def test_true_rows_pass():
