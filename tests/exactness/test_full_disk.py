@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from crashes import SMALL_RUN
+from crashes import SMALL_RUN, THIRD_PARTY
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def learnproof(*words, largest_file=None):
 
 def test_the_previous_checkpoint_survives_and_the_run_goes_on(tmp_path):
     run = str(tmp_path / "run")
-    words = ["train", "CartPole-v1", "--steps", "6000", "--out", run, *SMALL_RUN]
+    words = ["train", *THIRD_PARTY, "--steps", "6000", "--out", run, *SMALL_RUN]
     full = learnproof(*words, largest_file=60_000)
     assert full.returncode == 1
     assert "could not be written" in full.stderr
