@@ -2,8 +2,8 @@
 
     frozen     every optimizer step is undone: learning rate 0, whatever the optimizer
     shuffled   what a row of a batch is told about its action is another row's: the gradients of log-probabilities and of chosen
-               values change places along the batch, the gradients of single ones get a random sign, and constant targets of
-               regressions change places. Everything else runs as it did.
+               values change places along the batch, the gradients of single ones get a random sign, and labels and constant
+               targets of regressions change places. Everything else runs as it did.
 
 Returns that rise all the same owe nothing to what was learnt from them.
 """
@@ -16,7 +16,10 @@ from typing import Any
 from .session import Session
 
 ASKED = "LEARNPROOF_WATCH_PLACEBO"
-REGRESSIONS = ("mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss")
+COMPARISONS = (
+    "mse_loss", "smooth_l1_loss", "huber_loss", "l1_loss",
+    "cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+)  # fmt: skip
 
 
 def attach(session: Session) -> None:
@@ -68,7 +71,7 @@ class Shuffled:
                 self._replace(kind, "log_prob", self._outcome_hidden)
         self._replace(self.torch.Tensor, "gather", self._outcome_hidden)
         self._replace(self.torch, "gather", self._outcome_hidden)
-        for name in REGRESSIONS:
+        for name in COMPARISONS:
             self._replace(self.torch.nn.functional, name, self._target_exchanged)
 
     def _replace(self, owner: Any, name: str, make: Any) -> None:
