@@ -65,7 +65,7 @@ def watch(command: Sequence[str], keep: Path | None = None, **variables: str) ->
         **_told(verdict),
         "exit": done.returncode,
         "seconds": round(time.monotonic() - began, 1),
-        "watched_by": _digest("watching"),
+        "watched_by": code_of("watching"),
     }
 
 
@@ -82,13 +82,13 @@ def _told(verdict: dict[str, Any]) -> Row:
         "verdict": verdict["verdict"],
         "failed": [finding["check"] for finding in verdict["findings"] if finding["status"] == "fail"],
         "missing": [sentence[:200] for sentence in verdict["missing"][:3]],
-        "judged_by": _digest("evidence", "proof"),
+        "judged_by": code_of("evidence", "proof"),
     }
 
 
 @cache
-def _digest(*rooms: str) -> str:
-    """Of the source of some rooms: equal digests, equal code."""
+def code_of(*rooms: str) -> str:
+    """A digest of the source of some rooms: equal digests, equal code."""
     files = sorted(path for room in rooms for path in (SOURCES / room).rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:8]
 

@@ -201,7 +201,7 @@ class Environments:
                 stream.begun[copy] = stream.steps
             ends &= ~skipped
         stream.any_ended = False
-        if ends.any():
+        if b"\1" in ends.tobytes():  # a quarter of what any() takes, at every step of a small vector
             for copy in ends.nonzero()[0].tolist():
                 ended = self._episode(stream, copy, bool(terminated[copy]), bool(truncated[copy]), info)
                 if terminated[copy] and not ended:
