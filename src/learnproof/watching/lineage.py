@@ -111,11 +111,11 @@ class Lineage:
 
     @sense("lineage")
     def _follow(self) -> None:
-        if not all(follower.alive for follower in self.followers):
-            for gone in [follower for follower in self.followers if not follower.alive]:
-                self.followers.remove(gone)  # its views would keep the weights of a deleted network in memory
-                self._tell_totals(gone)
-        for follower in self.followers:
+        for follower in tuple(self.followers):
+            if not follower.alive:
+                self.followers.remove(follower)  # its views would keep the weights of a deleted network in memory
+                self._tell_totals(follower)
+                continue
             follower.steps += 1
             now = _read(follower.views)
             if now != follower.now:

@@ -41,6 +41,7 @@ class Session:
         self.writer = Writer(folder)
         self.plan = Plan()
         self.seeking = Seeking(self)
+        self._seek = guarded("seeking", self.seeking.cycle_begins)
         self.names = Names()
         self.lock = threading.RLock()
         self.torch: Any = None
@@ -157,7 +158,7 @@ class Session:
             self.open_window()
         elif self.window:
             self.close_window()
-        guarded("seeking", self.seeking.cycle_begins)()
+        self._seek()
 
     def open_window(self) -> None:
         if self.window or self.torch is None:
