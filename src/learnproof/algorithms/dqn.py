@@ -4,7 +4,7 @@
     loss   = mean of weight * huber(Q(s, a) - target)
 
 `reward` sums n_step rewards, `discount` is gamma to their number and 0 after the task's end. The derivative is written out: of
-a huber loss it is the error, cut off at 1.
+a huber loss it is the error cut off at 1, the pull, and the loss itself is pull * (error - pull / 2).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import copy
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import DQNSettings, OptimizerSettings
@@ -61,13 +60,14 @@ class DQN(OffPolicyLearner):
         action = batch.action.long()
         value = outputs.values.gather(1, action).squeeze(1)
         error = value - target
-        wanted = error.clamp(-1, 1) * batch.weight / len(error)
+        pull = error.clamp(-1, 1)
+        wanted = pull * batch.weight / len(error)
         self.network.backward(outputs, torch.zeros_like(outputs.values).scatter_(1, action, wanted.unsqueeze(1)))
         norm = self.optimizer_step()
         self.move_target()
         if self.priorities is not None:
             self.priorities.learnt(index, error.cpu().numpy())
-        loss = (F.smooth_l1_loss(value, target, reduction="none") * batch.weight).mean()
+        loss = torch.dot(pull * (error - 0.5 * pull), batch.weight) / len(error)
         return Step(value, target, loss, self.entropy, norm)
 
     def targets(self, batch: TensorBatch) -> Tensor:

@@ -74,7 +74,7 @@ class MLP(nn.Module):
             if write:
                 write_gradients(self.out, kept[-1].activated, gradient)
             gradient = torch.mm(gradient, self.out.weight)
-        derivative = _relu_backward if self.activation is torch.relu else torch.ops.aten.tanh_backward
+        derivative = _relu_backward if self.activation is torch.relu else torch.ops.aten.tanh_backward.default
         for position in reversed(range(len(kept))):
             layer, own = self.layers[position], kept[position]
             assert isinstance(layer, nn.Linear)
@@ -104,7 +104,7 @@ def write_gradients(layer: nn.Linear, fed: Tensor, gradient: Tensor) -> None:
 
 
 def _relu_backward(gradient: Tensor, activated: Tensor) -> Tensor:
-    out: Tensor = torch.ops.aten.threshold_backward(gradient, activated, 0)
+    out: Tensor = torch.ops.aten.threshold_backward.default(gradient, activated, 0)
     return out
 
 
