@@ -124,6 +124,10 @@ def _valuing_modules(seen: Seen) -> set[str]:
     }
 
 
+MANY_AFTER, MANY_PLAYED = 500, 50
+"""Steps of other optimizers, and episodes, after the last step of one that trains the policy."""
+
+
 class OptimizersStep(SeenCheck):
     name = "optimizers_step"
     question = "Does every optimizer that is given gradients take steps, more than one or two?"
@@ -164,6 +168,19 @@ class OptimizersStep(SeenCheck):
                 cause="A condition for its step never holds (a delay, a counter, a phase that never begins).",
                 advice="Print when its step() is reached. If these weights are not meant to train, make no optimizer for them.",
             )
+        stopped = _stopped_early(seen, totals)
+        if stopped is not None:
+            about, after = seen.optimizers[stopped.optimizer], _steps_after(stopped, totals)
+            return self.finding(
+                "fail",
+                f"Optimizer {stopped.optimizer} ({about.kind}, holding {common_module(set(about.owns))}) took its last step after "
+                f"{stopped.last_update} of {after + (stopped.last_update or 0) + 1} updates; {after} steps of others followed, and the policy that it "
+                "trains stood still.",
+                {**figures, "last_step_at_update": stopped.last_update, "steps_of_others_after": after},
+                where=about.place,
+                cause="A flag that stops the policy's updates (an early stop on KL, a phase) is set and never taken back.",
+                advice="Take the flag back before each rollout's updates, and log how many steps each optimizer takes.",
+            )
         if not idle:
             steps = sum(each.steps for each in totals)
             if not steps:
@@ -180,6 +197,25 @@ class OptimizersStep(SeenCheck):
             cause="optimizer.step() is never called, or is called on another optimizer.",
             advice="Call optimizer.step() after backward(), once for each zero_grad().",
         )
+
+
+def _steps_after(one: OptimizerTotals, totals: list[OptimizerTotals]) -> int:
+    return sum(each.steps for each in totals) - (one.last_update or 0) - 1
+
+
+def _stopped_early(seen: Seen, totals: list[OptimizerTotals]) -> OptimizerTotals | None:
+    """One that trains the policy of a loop which goes on playing, that stopped in the first half, and whose weights no other one holds."""
+    reached = frozenset().union(*(loss.reach for loss in seen.training_losses if loss.policies))
+    for each in totals:
+        if not each.steps or each.last_update is None or each.process != seen.process:
+            continue
+        after = _steps_after(each, totals)
+        own = seen.owned.get(each.optimizer, set()) & reached
+        others = set().union(*(seen.owned.get(other.optimizer, set()) for other in totals if other is not each))
+        played = sum((episode.update or 0) > each.last_update for episode in seen.evidence.episodes)
+        if own and not own & others and after >= MANY_AFTER and after > each.last_update and played >= MANY_PLAYED:
+            return each
+    return None
 
 
 def _left_alone(seen: Seen, totals: list[OptimizerTotals]) -> OptimizerTotals | None:
