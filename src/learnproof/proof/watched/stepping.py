@@ -31,6 +31,9 @@ MADE_ANEW = 12
 """Optimizers made for the same weights, each for a step or two, from which nobody means it."""
 
 
+DRY_STEPS, DRY_SHARE = 8, 1 / 3
+
+
 class OptimizersFed(SeenCheck):
     name = "optimizers_fed"
     concerns = "optimizers"
@@ -71,6 +74,20 @@ class OptimizersFed(SeenCheck):
                 "weights, or the optimizer holds tensors that the network no longer uses.",
                 advice="Print, after backward() and before step(), which of the optimizer's parameters have a gradient.",
             )
+        for index, steps in by_optimizer.items():
+            dry = _fell_dry(steps)
+            if dry is None:
+                continue
+            owned = seen.owned.get(index, set())
+            return self.finding(
+                "fail",
+                f"Since update {dry.update} nothing that optimizer {index} ({seen.optimizers[index].kind if index in seen.optimizers else '?'}, holding "
+                f"{common_module(owned)}) holds has had a gradient, and it goes on stepping: its weights stand still.",
+                {**figures, "last_step_with_gradients": dry.update, "last_step": steps[-1].update},
+                where=common_module(owned),
+                cause="The weights were frozen (requires_grad_(False), for a test or an export) and not released again, or the loss was cut off.",
+                advice="Use torch.no_grad() for a test, or set requires_grad_(True) when it is over.",
+            )
         missing = _starved(seen, by_optimizer)
         figures["starved"] = sorted(missing)[:40]
         if missing:
@@ -84,6 +101,16 @@ class OptimizersFed(SeenCheck):
                 advice="Follow the loss back to this module; if it is not meant to learn, freeze it (requires_grad_(False)).",
             )
         return self.finding("pass", f"All {len(by_optimizer)} optimizers find gradients on what they hold.", figures)
+
+
+def _fell_dry(steps: list[OptimizerStep]) -> OptimizerStep | None:
+    """The last step with gradients, where none of those after it, a third of the run or more, had any: not even zeros."""
+    with_gradients = [step for step in steps if step.parameters]
+    if not with_gradients:
+        return None
+    after = [step for step in steps if step.update > with_gradients[-1].update]
+    late = steps[-1].update - with_gradients[-1].update >= DRY_SHARE * (steps[-1].update - steps[0].update)
+    return with_gradients[-1] if len(after) >= DRY_STEPS and late else None
 
 
 def _fed(step: OptimizerStep) -> bool:
