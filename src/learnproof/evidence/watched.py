@@ -123,6 +123,8 @@ class OptimizerTotals(Event):
     """Its parameters that hold a gradient at the end."""
     moved: bool = True
     """Whether its weights are others than when it was made; told of those that never stepped."""
+    last_update: int | None = None
+    """Steps that all optimizers had taken before its last one."""
 
 
 @dataclass(frozen=True, kw_only=True)

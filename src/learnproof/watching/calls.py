@@ -271,8 +271,10 @@ class Calls:
     def _meet(self, entry: Entry) -> None:
         """A network acts: is it given what the environment returned?"""
         environments = self.session.senses.get("environments")
-        current = None if environments is None else environments.current
-        if current is None or entry.value is None or entry.value.dim() < 2 or len(entry.value) != len(current):
+        if environments is None or entry.value is None or entry.value.dim() < 2:
+            return
+        current = environments.shown(len(entry.value))
+        if current is None or len(entry.value) != len(current):
             return
         given = flat_rows(self.session.numpy, entry.value, len(current))
         if given is not None:

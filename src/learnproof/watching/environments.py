@@ -115,9 +115,12 @@ class Environments:
     def enter_step(self, given: tuple[Any, ...], named: dict[str, Any]) -> bool | None:
         """None for a step inside of another one's, whose reward is wanted."""
         outermost = self._enter(given)
-        if outermost and self.session.cycle_updates:
-            self.session.cycle_begins()
-            if not self._unmet(given[0]):
+        if outermost and (self.session.cycle_updates or self.session.window):
+            if self.session.cycle_updates:
+                self.session.cycle_begins()
+            if not self._unmet(
+                given[0]
+            ):  # of several that are stepped in turn, each has its own first step in a window
                 self.begin_keeping(given[0])
         wanted = bool(given) and (id(given[0]) in self.cores.known or id(given[0]) in self.insides)
         return outermost or (None if wanted else False)
@@ -264,6 +267,15 @@ class Environments:
         stream = self._stream(environment)
         if stream.held is None and stream.last_observation is not None and self._keeping():
             stream.held = self._rows(stream.last_observation, stream)
+
+    def shown(self, count: int) -> Any:
+        """The rows that `count` environments have returned last: a vector's, or those of as many single ones that are stepped in turn."""
+        if self.current is None or len(self.current) == count:
+            return self.current
+        held = [stream.held for _, stream in self.streams.values() if not stream.vector and stream.held is not None]
+        if len(held) != count or len({rows.shape for rows in held}) != 1:
+            return None
+        return self.session.numpy.concatenate(held)
 
     def _rows(self, observation: Any, stream: Stream) -> Any:
         rows = flat_rows(self.session.numpy, observation, stream.copies if stream.vector else None)

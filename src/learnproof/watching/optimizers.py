@@ -41,6 +41,8 @@ class Known:
         self.index = index
         self.optimizer = weakref.ref(optimizer)
         self.steps = 0
+        self.last_update = 0
+        """session.updates at its last step."""
         self.cleared = 0
         self.backwards_before = 0
         """session.backwards at its last step."""
@@ -254,6 +256,7 @@ class Optimizers:
         if clipping is not None:
             clipping.before_step()
         known.steps += 1
+        known.last_update = session.updates
         rate = optimizer.param_groups[0].get("lr")
         if rate is not known.rate and type(rate) is float:
             known.rate_changes += rate != known.rate
@@ -388,6 +391,7 @@ class Optimizers:
                 last=True,
                 optimizer=known.index,
                 steps=known.steps,
+                last_update=known.last_update,
                 without_backward=known.without_backward,
                 rate_lowest=known.rate_lowest if known.steps and known.rate is not None else None,
                 rate_highest=known.rate_highest if known.steps and known.rate is not None else None,

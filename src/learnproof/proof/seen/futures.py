@@ -11,6 +11,7 @@ import numpy as np
 from .losses import Array, Loss, is_stacked
 
 OVER_THE_BATCH = "with the mean of the batch"
+ONE_FOR_ALL = "over the whole batch"
 SQUASHED_TWICE = "tanh of the squashed action"
 SCALED_FIRST = "the action after it was scaled"
 NOT_SQUARED = "the squashed action without its square"
@@ -59,6 +60,18 @@ def futures(
         yield how, networks, numbers, "", []
         for correction, columns in _soft_columns(loss, count, bound):
             yield f"{how}, less a log-probability", networks, numbers, correction, columns
+    yield from _one_for_all(wide, plain)
+
+
+def _one_for_all(
+    wide: list[tuple[str, Array]], plain: list[tuple[str, tuple[str, ...], Array]]
+) -> Iterator[tuple[str, tuple[str, ...], Array, str, list[Array]]]:
+    """A maximum or minimum without a dimension: one number of all rows, for all rows."""
+    for name, numbers in wide:
+        yield f"largest of {name}, {ONE_FOR_ALL}", (name,), np.full(len(numbers), np.nanmax(numbers)), "", []
+    for how, networks, numbers in plain:
+        if how.startswith("smaller of"):
+            yield f"{how}, {ONE_FOR_ALL}", networks, np.full(len(numbers), np.nanmin(numbers)), "", []
 
 
 def _of_those_that_go_on(loss: Loss, output: Array, count: int, asked: Array | None = None) -> Array:

@@ -306,6 +306,7 @@ def _special_rows(
                 "stop": stops,
                 "go on": goes_on,
                 "go on from its end": reward + gamma * final + decay * (y_next - next_value),
+                "sum goes on": reward + decay * (y_next - next_value),
             },
         ),
         "before": (
@@ -318,6 +319,7 @@ def _special_rows(
             {
                 "bootstrap": reward + gamma * final,
                 "twice": reward + 2 * gamma * final,
+                "sum goes on": reward + gamma * final + decay * (y_next - next_value),
                 "stop": stops,
                 "go on": goes_on,
                 "next start": reward

@@ -20,6 +20,7 @@ from .view import Seen
 ALL_BUT_EXPLAINED = 0.98
 ALL_BUT_EXACTLY = 0.9999
 FEWEST_TO_ORDER = 8
+FEWEST_PLACED = 5
 MOSTLY_APART = 0.75
 """Share of a batch whose places differ; sequences that are alike up to their last token may be taken for each other."""
 SORTED_ALIKE, OTHERWISE = 0.9999, 0.8
@@ -48,8 +49,10 @@ class Rewarded:
 def rewarded(seen: Seen) -> list[Rewarded]:
     known = seen.notes.get("rewarded")
     if known is None:
-        found = [_rewards(tokens) for tokens in token_losses(seen)]
-        known = seen.notes["rewarded"] = [each for each in found if each is not None]
+        found = [each for tokens in token_losses(seen) if (each := _rewards(tokens)) is not None]
+        placed = [each for each in found if each.tokens.known_places is not None]
+        # where it is known that batches are shuffled, a part of the rewards that fits a few sequences as they stand does so by chance
+        known = seen.notes["rewarded"] = placed if len(placed) >= FEWEST_PLACED else found
     return list(known)
 
 

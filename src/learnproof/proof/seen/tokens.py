@@ -76,6 +76,8 @@ class Tokens:
     def laid_out(self, numbers: Array) -> Array | None:
         """Numbers of the loss as [sequences, positions], nan where there is no token. Where a mask has flattened them, the positions are
         those that get a gradient, of the policy or of any other term."""
+        if numbers.shape == (self.shape[0], 1):  # one for each sequence
+            numbers = np.repeat(numbers, self.shape[1], axis=1)
         if numbers.size == self.used.size:
             return np.asarray(np.where(self.trained, numbers.reshape(self.shape), np.nan))
         for mask in (self.trained, self.used):
@@ -130,6 +132,25 @@ class Tokens:
                 against = float(np.nansum(np.where(self.used, self.gradient * table, 0.0)))
                 return table if against <= 0 else -table  # ratio * -advantage in a loss that is minimised
         return None
+
+    def surrogate_gradient(self, advantages: Array, ratios: Array, inside: Array) -> Array:
+        """[sequences, positions]: dL/dlog-probability without the part of a divergence from a reference, k3 = q/p - log(q/p) - 1, whose
+        coefficient is found where the ratio is `inside` of its clip range."""
+        places = [
+            numbers
+            for position, about in enumerate(self.loss.event.constants)
+            if about.get("role") == "inverse_ratio" and (numbers := self.loss.arrays.get(f"k{position}")) is not None
+        ]
+        inverse = self.laid_out(places[0].astype(np.float64)) if places else None
+        if inverse is None:
+            return self.gradient
+        pull = 1 - inverse
+        rows = inside & np.isfinite(pull) & np.isfinite(advantages)
+        columns = np.stack([(advantages * ratios)[rows], pull[rows]], axis=1)
+        if len(columns) < 8 or np.linalg.matrix_rank(columns) < 2:
+            return self.gradient
+        (_, coefficient), *_ = np.linalg.lstsq(columns, self.gradient[rows], rcond=None)
+        return np.asarray(self.gradient - coefficient * np.nan_to_num(pull))
 
     def scored_by(self, module: str) -> Array | None:
         """[sequences, positions]: what another network, asked without a gradient, gives as log-probabilities of the same tokens."""

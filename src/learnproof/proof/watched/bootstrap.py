@@ -13,7 +13,7 @@ import numpy as np
 from ..check import Finding
 from ..seen import Seen
 from ..seen.bootstrap import WRONG_SIGN, Bootstrapped, Explanation, bootstraps, with_targets
-from ..seen.futures import NOT_SQUARED, OVER_THE_BATCH, SCALED_FIRST, SQUASHED_TWICE, WRONG_SQUASHES
+from ..seen.futures import NOT_SQUARED, ONE_FOR_ALL, OVER_THE_BATCH, SCALED_FIRST, SQUASHED_TWICE, WRONG_SQUASHES
 from ..seen.losses import is_stacked
 from .base import ENOUGH, FEW_ROWS, Fail, SeenCheck, some
 from .lineage import targets as target_networks
@@ -242,6 +242,12 @@ class BootstrapRecomputed(SeenCheck):
                 "The targets take the larger of two critics: their errors add up instead of cancelling.",
                 "max where min belongs.",
                 "Take the smaller of the two.",
+            )
+        if common and all(ONE_FOR_ALL in future for future in common):
+            return fail(
+                "The future of every row is one and the same number: the extreme one of the whole batch.",
+                "max() or min() without a dimension.",
+                "next_q.max(dim=1).values, or torch.min(q1, q2) of two critics",
             )
         if common and all(OVER_THE_BATCH in future for future in common):
             return fail(

@@ -92,14 +92,27 @@ class PolicyDirection(SeenCheck):
                 cause="Questions are repeated in one order (repeat) and rewards grouped in the other (repeat_interleave).",
                 advice="Repeat each question next to itself, with repeat_interleave, or turn the table of rewards round.",
             )
+        elsewhere = _of_other_rows(seen)
+        if elsewhere >= MIN_CYCLES:
+            return self.finding(
+                "fail",
+                f"In {elsewhere} rollouts the weights of the actions are the advantages of other rows: they were flattened environment by "
+                "environment, the rows beside them step by step, or the other way round.",
+                {**figures, "rollouts_with_another_order": elsewhere},
+                where="the policy's loss",
+                cause="The table of advantages, [steps, environments], was transposed before it was flattened; the other tables were not.",
+                advice="Flatten observations, actions, log-probabilities and advantages from tables of the same shape.",
+            )
         if len(numbers) < MIN_CYCLES:
             return self.finding("undecided", f"{len(numbers)} rollouts were looked at; it takes {MIN_CYCLES}.", figures)
         mean, spread = float(numbers.mean()), float(numbers.std(ddof=1) / np.sqrt(len(numbers)))
-        if mean <= AGAINST and numbers.max() < 0:
+        certain = np.array(list(_by_own_targets(seen).values())) * descends(seen)
+        against = numbers if mean <= AGAINST and numbers.max() < 0 else certain
+        if len(against) >= MIN_CYCLES and against.max() < 0:
             return self.finding(
                 "fail",
-                f"In all {len(numbers)} rollouts looked at, actions with a positive advantage lose probability (correlation "
-                f"{mean:+.2f}).",
+                f"In all {len(against)} rollouts looked at, actions with a positive advantage lose probability (correlation "
+                f"{against.mean():+.2f}).",
                 figures,
                 where="the policy's loss",
                 cause="A minus is missing or doubled: in the loss, in the advantage, or in the optimizer (maximize).",
@@ -131,21 +144,49 @@ class PolicyDirection(SeenCheck):
         )
 
 
+def _by_own_targets(seen: Seen) -> dict[int, float]:
+    """For each rollout whose weights are, up to their sign, the very advantages that its value targets imply: that correlation."""
+    known = seen.notes.get("by own targets")
+    if known is None:
+        known = seen.notes["by own targets"] = {}
+        for rollout in [*seen.pooled_rollouts, *token_rollouts(seen)]:
+            weights = rollout.policy_weights(1)[:1]
+            each = [value for c in _of_targets(rollout) for w in weights if (value := _correlation(w, c)) is not None]
+            if each and max(map(abs, each)) >= ITS_OWN:
+                known[rollout.cycle] = max(each, key=abs)
+    return dict(known)
+
+
+def _of_other_rows(seen: Seen) -> int:
+    """Rollouts whose weights are not their own advantages, but those of a table that was flattened along its other axis."""
+    found = 0
+    for rollout in seen.rollouts:
+        steps, copies = rollout.orders
+        if rollout.cycle in _by_own_targets(seen) or np.array_equal(steps, copies):
+            continue
+        for weight in rollout.policy_weights(1)[:1]:
+            for own in _of_targets(rollout):
+                turned = [np.empty_like(own), np.empty_like(own)]
+                turned[0][steps], turned[1][copies] = own[copies], own[steps]
+                if any(abs(_correlation(weight, each) or 0.0) >= ITS_OWN for each in turned):
+                    found += 1
+                    break
+    return found
+
+
 def _agreements(seen: Seen) -> dict[int, list[float]]:
     """For each rollout, the correlation of its losses' weights with the advantage that agrees best."""
     known = seen.notes.get("agreements")
     if known is not None:
         return dict(known)
     found: dict[int, list[float]] = defaultdict(list)
+    certain = _by_own_targets(seen)
     for rollout in [*seen.pooled_rollouts, *token_rollouts(seen)]:
+        if rollout.cycle in certain:
+            found[rollout.cycle] = [certain[rollout.cycle]]
+            continue
         candidates = _advantages(rollout)
         weights = rollout.policy_weights(LOSSES_EACH)
-        its_own = [
-            value for c in _of_targets(rollout) for w in weights[:1] if (value := _correlation(w, c)) is not None
-        ]
-        if its_own and max(map(abs, its_own)) >= ITS_OWN:
-            found[rollout.cycle] = [max(its_own, key=abs)]
-            continue
         for candidate_values in [[_correlation(weight, c) for weight in weights] for c in candidates]:
             values = [value for value in candidate_values if value is not None]
             if values and (not found[rollout.cycle] or np.mean(values) > np.mean(found[rollout.cycle])):

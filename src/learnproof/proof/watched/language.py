@@ -17,6 +17,7 @@ from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.token_rollouts import left_out
 from ..seen.tokens import Tokens, token_losses
+from ..seen.view import Follower
 from .base import ENOUGH, FEW_ROWS, SeenCheck
 
 AWAY = 1e-6
@@ -208,6 +209,17 @@ class ReferenceApart(SeenCheck):
                 cause="The divergence was computed under no_grad, or from detached log-probabilities.",
                 advice="Compute it from the policy's log-probabilities with their graph; only the reference's stay without.",
             )
+        behind = _left_before_pretraining(seen, [loss for loss, *_ in found])
+        if behind is not None:
+            return self.finding(
+                "fail",
+                f"{behind.name} was copied from {behind.met.leader} before that was trained on examples, and has not been touched since: the "
+                "divergence pulls the policy back to where the examples found it.",
+                {"losses": len(found), "reference": behind.name, "copied_at_update": behind.met.update},
+                where="the reference",
+                cause="The copy is made before the pretraining, not after it.",
+                advice="Copy the model when its pretraining is done, or load its weights into the reference then.",
+            )
         moved = [loss.update for loss, *_ in found if loss.policies[0].gradient.any()]
         late = [off for loss, off, _ in found if moved and loss.update >= min(moved) + SETTLED]
         slopes = np.array([slope for _, _, slope in found if slope])
@@ -238,6 +250,22 @@ class ReferenceApart(SeenCheck):
         return self.finding(
             "pass", f"In {len(found)} losses the divergence from a reference apart is punished.", figures
         )
+
+
+def _left_before_pretraining(seen: Seen, diverging: list[Loss]) -> Follower | None:
+    """A reference that was made before losses which only ever raise what they are shown, and that nothing has changed since."""
+    if not diverging:
+        return None
+    first = min(loss.update for loss in diverging)
+    asked = {str(about.get("module")) for loss in diverging for about in loss.event.silent}
+    earlier = [tokens for tokens in token_losses(seen) if tokens.loss.update < first]
+    for follower in seen.followers:
+        if follower.name not in asked or follower.moves or not follower.met.equal:
+            continue
+        shown = [tokens for tokens in earlier if tokens.loss.update >= follower.met.update]
+        if len(shown) >= ENOUGH and all((tokens.gradient <= 0).all() for tokens in shown):
+            return follower
+    return None
 
 
 def _without_gradient(seen: Seen) -> str:

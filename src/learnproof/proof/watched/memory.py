@@ -16,6 +16,7 @@ from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.losses import Array, is_stacked
 from .base import ENOUGH, FEW_ROWS, SeenCheck
+from .stored_ends import missing_ends
 from .units import stored_in_other_units
 
 ITSELF, ELSEWHERE = -1, -2
@@ -94,6 +95,17 @@ class MemoryTrue(SeenCheck):
                 advice="Count what is admitted, and let new rows take the place of the oldest.",
             )
 
+        ends = missing_ends(seen, drawn)
+        if ends is not None:
+            return self.finding(
+                "fail",
+                f"None of {ends.rows} rows drawn from the memory is the last step of an episode; about {ends.expected:.0f} of them should be, as "
+                "often as episodes end.",
+                {**figures, "rows": ends.rows, "last_steps_expected": ends.expected},
+                where="storing in the memory",
+                cause="The loop is left (break, continue) before the last step of an episode is stored, or a condition keeps it out.",
+                advice="Store the transition first, then ask whether the episode is over.",
+            )
         units = stored_in_other_units(seen)
         if units is not None:
             return self.finding(
@@ -242,17 +254,32 @@ def _chosen_at_itself(seen: Seen, loss: Loss) -> bool:
     """A critic that takes actions was asked about next states, and whoever chooses actions only about the states themselves."""
     if not any(key.endswith(".action") and key[0] == "c" for key in loss.arrays):
         return False
-    wide: list[float] = []
+    choosers: list[float] = []
     ahead = False
+    critics = _critics(seen, loss)
     for position, steps in _asked(loss).items():
         output = loss.arrays.get(f"n{position}.output")
         if output is None or output.ndim == 0:
             continue
-        if output.size == len(output) or is_stacked(output.shape):
+        module = str(loss.event.silent[position].get("module"))
+        one_number = output.size == len(output) or is_stacked(output.shape)
+        if one_number and (not critics or any(module == name or module.startswith(name + ".") for name in critics)):
             ahead |= float((steps >= 0).mean()) > MOST
         else:
-            wide.append(float((steps >= 0).mean()) - float((steps == ITSELF).mean()))
-    return ahead and bool(wide) and max(wide) < -MOST
+            choosers.append(float((steps >= 0).mean()) - float((steps == ITSELF).mean()))
+    return ahead and bool(choosers) and max(choosers) < -MOST
+
+
+def _critics(seen: Seen, loss: Loss) -> set[str]:
+    """The networks that the loss fits, and those that follow them: an actor of one action says one number for each row too."""
+    fitted = {regression.module for regression in loss.regressions if regression.module}
+    following = {
+        follower.name + name.removeprefix(follower.met.leader)
+        for follower in seen.followers
+        for name in fitted
+        if name == follower.met.leader or name.startswith(follower.met.leader + ".")
+    }
+    return fitted | following
 
 
 def _other_actions(loss: Loss) -> float | None:

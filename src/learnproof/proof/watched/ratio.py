@@ -152,6 +152,10 @@ class Sides:
         return self.outward + self.inward
 
 
+MOVED = 1e-3
+"""Of the usual gradient of a token: what is left where a divergence was taken out is rounding."""
+
+
 def _clipped_sides(seen: Seen) -> Sides:
     """The sign of an advantage is that of the row's weight when its ratio was still 1, at its first loss in the cycle."""
     sides = Sides()
@@ -179,10 +183,12 @@ def _clipped_sides(seen: Seen) -> Sides:
         bounds, ratios, advantages = _clip_range(tokens.loss), tokens.ratio(), tokens.advantages()
         if bounds is None or ratios is None or advantages is None:
             continue
+        gradient = tokens.surrogate_gradient(advantages, ratios, np.abs(ratios - 1) < bounds * 0.99)
+        usual = float(np.median(np.abs(gradient[gradient != 0]))) if gradient.any() else 0.0
         for at in np.argwhere(np.abs(ratios - 1) > bounds * 1.01):
             r, asked = float(ratios[tuple(at)]), float(advantages[tuple(at)])
-            if asked != 0:
-                sides.add((r > 1) == (asked > 0), bool(tokens.used[tuple(at)]))
+            if np.isfinite(asked) and asked != 0:
+                sides.add((r > 1) == (asked > 0), abs(float(gradient[tuple(at)])) > MOVED * usual)
     return sides
 
 

@@ -65,6 +65,16 @@ _FAULTS_AT_ENDS = (
         "The mask of ended episodes is missing from the recursion, or belongs to another step.",
         "Multiply what comes after t by 1 - done[t].",
     ),
+    *(
+        _FaultAtEnds(
+            kind,
+            "sum goes on",
+            "At {n} " + where + " the advantage goes on with the residuals of the next episode.",
+            "In the recursion of the advantages only the value is masked, not the sum that is carried along.",
+            "advantage = delta + gamma * lambda * (1 - done) * advantage: the mask belongs to the sum too.",
+        )
+        for kind, where in (("terminal", "ends of episodes"), ("cut", "time limits"))
+    ),
     _FaultAtEnds(
         "first",
         "stop",

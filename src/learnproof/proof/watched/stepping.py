@@ -31,6 +31,9 @@ MADE_ANEW = 12
 """Optimizers made for the same weights, each for a step or two, from which nobody means it."""
 
 
+DRY_STEPS, DRY_SHARE = 8, 1 / 3
+
+
 class OptimizersFed(SeenCheck):
     name = "optimizers_fed"
     concerns = "optimizers"
@@ -71,6 +74,20 @@ class OptimizersFed(SeenCheck):
                 "weights, or the optimizer holds tensors that the network no longer uses.",
                 advice="Print, after backward() and before step(), which of the optimizer's parameters have a gradient.",
             )
+        for index, steps in by_optimizer.items():
+            dry = _fell_dry(steps)
+            if dry is None:
+                continue
+            owned = seen.owned.get(index, set())
+            return self.finding(
+                "fail",
+                f"Since update {dry.update} nothing that optimizer {index} ({seen.optimizers[index].kind if index in seen.optimizers else '?'}, holding "
+                f"{common_module(owned)}) holds has had a gradient, and it goes on stepping: its weights stand still.",
+                {**figures, "last_step_with_gradients": dry.update, "last_step": steps[-1].update},
+                where=common_module(owned),
+                cause="The weights were frozen (requires_grad_(False), for a test or an export) and not released again, or the loss was cut off.",
+                advice="Use torch.no_grad() for a test, or set requires_grad_(True) when it is over.",
+            )
         missing = _starved(seen, by_optimizer)
         figures["starved"] = sorted(missing)[:40]
         if missing:
@@ -84,6 +101,16 @@ class OptimizersFed(SeenCheck):
                 advice="Follow the loss back to this module; if it is not meant to learn, freeze it (requires_grad_(False)).",
             )
         return self.finding("pass", f"All {len(by_optimizer)} optimizers find gradients on what they hold.", figures)
+
+
+def _fell_dry(steps: list[OptimizerStep]) -> OptimizerStep | None:
+    """The last step with gradients, where none of those after it, a third of the run or more, had any: not even zeros."""
+    with_gradients = [step for step in steps if step.parameters]
+    if not with_gradients:
+        return None
+    after = [step for step in steps if step.update > with_gradients[-1].update]
+    late = steps[-1].update - with_gradients[-1].update >= DRY_SHARE * (steps[-1].update - steps[0].update)
+    return with_gradients[-1] if len(after) >= DRY_STEPS and late else None
 
 
 def _fed(step: OptimizerStep) -> bool:
@@ -122,6 +149,10 @@ def _valuing_modules(seen: Seen) -> set[str]:
         for name in asked
         if name == follower.name or name.startswith(follower.name + ".")
     }
+
+
+MANY_AFTER, MANY_PLAYED = 500, 50
+"""Steps of other optimizers, and episodes, after the last step of one that trains the policy."""
 
 
 class OptimizersStep(SeenCheck):
@@ -164,6 +195,19 @@ class OptimizersStep(SeenCheck):
                 cause="A condition for its step never holds (a delay, a counter, a phase that never begins).",
                 advice="Print when its step() is reached. If these weights are not meant to train, make no optimizer for them.",
             )
+        stopped = _stopped_early(seen, totals)
+        if stopped is not None:
+            about, after = seen.optimizers[stopped.optimizer], _steps_after(stopped, totals)
+            return self.finding(
+                "fail",
+                f"Optimizer {stopped.optimizer} ({about.kind}, holding {common_module(set(about.owns))}) took its last step after "
+                f"{stopped.last_update} of {after + (stopped.last_update or 0) + 1} updates; {after} steps of others followed, and the policy that it "
+                "trains stood still.",
+                {**figures, "last_step_at_update": stopped.last_update, "steps_of_others_after": after},
+                where=about.place,
+                cause="A flag that stops the policy's updates (an early stop on KL, a phase) is set and never taken back.",
+                advice="Take the flag back before each rollout's updates, and log how many steps each optimizer takes.",
+            )
         if not idle:
             steps = sum(each.steps for each in totals)
             if not steps:
@@ -180,6 +224,25 @@ class OptimizersStep(SeenCheck):
             cause="optimizer.step() is never called, or is called on another optimizer.",
             advice="Call optimizer.step() after backward(), once for each zero_grad().",
         )
+
+
+def _steps_after(one: OptimizerTotals, totals: list[OptimizerTotals]) -> int:
+    return sum(each.steps for each in totals) - (one.last_update or 0) - 1
+
+
+def _stopped_early(seen: Seen, totals: list[OptimizerTotals]) -> OptimizerTotals | None:
+    """One that trains the policy of a loop which goes on playing, that stopped in the first half, and whose weights no other one holds."""
+    reached = frozenset().union(*(loss.reach for loss in seen.training_losses if loss.policies))
+    for each in totals:
+        if not each.steps or each.last_update is None or each.process != seen.process:
+            continue
+        after = _steps_after(each, totals)
+        own = seen.owned.get(each.optimizer, set()) & reached
+        others = set().union(*(seen.owned.get(other.optimizer, set()) for other in totals if other is not each))
+        played = sum((episode.update or 0) > each.last_update for episode in seen.evidence.episodes)
+        if own and not own & others and after >= MANY_AFTER and after > each.last_update and played >= MANY_PLAYED:
+            return each
+    return None
 
 
 def _left_alone(seen: Seen, totals: list[OptimizerTotals]) -> OptimizerTotals | None:

@@ -4,7 +4,7 @@ use."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ CONSTANT = 0.02
 """How far what is left over may differ from row to row and still be one number: float32, and tanh near its ends."""
 VARIED = 10
 """Times that by which log-probabilities must differ from row to row, before a constant rest says anything."""
+
+
+MANY_LOSSES, SAME_WEIGHT, CLEARLY_MOVED = 20, 1e-5, 0.1
 
 
 class TemperatureApart(SeenCheck):
@@ -63,6 +66,17 @@ class TemperatureApart(SeenCheck):
                 cause="A minus is missing from the temperature's loss.",
                 advice="alpha_loss = -(log_alpha.exp() * (log_prob + target_entropy).detach()).mean()",
             )
+        unused = _never_used(seen, own, losses)
+        if unused is not None:
+            return self.finding(
+                "fail",
+                f"The temperature's logarithm has moved by {unused.moved:.3g}, and in all {unused.losses} losses of the actor the log-probability "
+                f"is weighed with the same {unused.weight:.4g}: what is trained is not what is used.",
+                {**figures, "moved": unused.moved, "weight_in_the_actor": unused.weight},
+                where=some(own),
+                cause="The temperature was read once, as a number, and is not read again after its optimizer's steps.",
+                advice="alpha = log_alpha.exp().detach() before each use.",
+            )
         targets = _target_entropies(seen, losses)
         if len(targets) >= ENOUGH:
             aimed, most = (float(np.median(column)) for column in zip(*targets, strict=True))
@@ -78,6 +92,39 @@ class TemperatureApart(SeenCheck):
                     advice="Set target_entropy = -action_dim.",
                 )
         return self.finding("pass", f"{len(losses)} losses of the temperature reach it alone.", figures)
+
+
+class Unused(NamedTuple):
+    moved: float
+    losses: int
+    weight: float
+
+
+def _never_used(seen: Seen, own: set[str], losses: Sequence[Loss]) -> Unused | None:
+    """Where the weight of the log-probability in the actor's losses stands still, to rounding, while the temperature moves. It is one if
+    the actor's log-probabilities drive it; other numbers have optimizers of their own too."""
+    driven = [
+        np.ptp(weight - log_prob) < CONSTANT and np.ptp(log_prob) > VARIED * CONSTANT
+        for weight, log_prob, _ in _weighed(seen, losses)
+    ]
+    if sum(driven) < ENOUGH:
+        return None
+    weights = {}
+    for loss, _ in actor_losses(seen):
+        if loss.policies and loss.policies[0].even and loss.policies[0].gradient.any():
+            gradient = loss.policies[0].gradient
+            weights[loss.update] = float(np.abs(gradient).mean()) * gradient.size
+    if len(weights) < MANY_LOSSES or np.ptp(list(weights.values())) > SAME_WEIGHT * max(weights.values()):
+        return None
+    moved = [
+        step.distances.get(name, 0.0)
+        for step in seen.steps
+        for name in own
+        if min(weights) <= step.update <= max(weights)
+    ]
+    if max(moved, default=0.0) < CLEARLY_MOVED:
+        return None
+    return Unused(max(moved), len(weights), float(np.median(list(weights.values()))))
 
 
 def _ways(seen: Seen, losses: Sequence[Loss]) -> tuple[int, int]:
