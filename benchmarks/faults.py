@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import ast
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +49,7 @@ FAMILIES = {
     "actor_climbs": {"signs"},
     "entropy_sign": {"signs"},
     "critic_apart": {"signs"},
-    "temperature_apart": {"signs"},
+    "temperature_apart": {"signs", "weights"},
     "no_accidental_broadcast": {"shapes"},
     "distributions_fit": {"shapes"},
     "sampled_as_scored": {"shapes", "returns", "language"},
@@ -63,17 +62,19 @@ FAMILIES = {
 """Which families of faults a check may name; a check that speaks of several things names several."""
 
 
-def programs(part: str, seeds: int, fault_seeds: int) -> Iterator[Row]:
+def programs(part: str, seeds: int, fault_seeds: int) -> list[Row]:
+    """Seed after seed, so that any prefix is spread over all of them."""
+    found: list[Row] = []
     for path in sorted((HERE / "faults" / part).glob("*.py")):
         told = told_by(path)
         program = {"part": part, "script": path.stem}
         for fault, (family, expected, _) in told.get("FAULTS", {}).items():
-            for seed in range(fault_seeds):
-                told_of = {"fault": fault, "variant": "", "family": family, "expected": expected}
-                yield {**program, **told_of, "seed": seed}
+            told_of = {"fault": fault, "variant": "", "family": family, "expected": expected}
+            found += [{**program, **told_of, "seed": seed} for seed in range(fault_seeds)]
         for variant in told.get("HEALTHY", {}):
-            for seed in range(seeds):
-                yield {**program, "fault": "", "variant": variant, "family": "", "expected": "proven", "seed": seed}
+            told_of = {"fault": "", "variant": variant, "family": "", "expected": "proven"}
+            found += [{**program, **told_of, "seed": seed} for seed in range(seeds)]
+    return sorted(found, key=lambda row: int(row["seed"]))
 
 
 def told_by(path: Path) -> dict[str, Any]:
