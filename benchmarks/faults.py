@@ -50,7 +50,7 @@ FAMILIES = {
     "actor_climbs": {"signs"},
     "entropy_sign": {"signs"},
     "critic_apart": {"signs"},
-    "temperature_apart": {"signs"},
+    "temperature_apart": {"signs", "weights"},
     "no_accidental_broadcast": {"shapes"},
     "distributions_fit": {"shapes"},
     "sampled_as_scored": {"shapes", "returns", "language"},

@@ -23,6 +23,7 @@ from ..seen.rollouts import Rollout
 from ..seen.token_rewards import misordered, mixed_groups, rewarded
 from ..seen.token_rollouts import token_rollouts
 from .base import ENOUGH, SeenCheck, some
+from .clamped import clamped_errors
 
 CLEARLY = 0.3
 """Mean correlation from which the direction counts as shown. Healthy scripts reached 0.89 to 1; unrelated weights and advantages
@@ -265,7 +266,8 @@ class ValueDirection(SeenCheck):
     family = "mechanism-direction"
 
     def lacks(self, seen: Seen) -> str:
-        if _pulls(seen) or _pushed_away(seen, 1.0) or _means_squared(seen) >= ENOUGH:
+        told = _means_squared(seen) >= ENOUGH or clamped_errors(seen)[0] >= ENOUGH
+        if told or _pulls(seen) or _pushed_away(seen, 1.0):
             return ""
         return "no regression was seen whose gradient could be caught"
 
@@ -278,6 +280,17 @@ class ValueDirection(SeenCheck):
                 where="the value network's loss",
                 cause="mean() stands inside of the square.",
                 advice="Square first, then average: ((prediction - target) ** 2).mean().",
+            )
+        clamped, share = clamped_errors(seen)
+        if clamped >= ENOUGH:
+            return self.finding(
+                "fail",
+                f"In {clamped} losses the error is clamped before it is squared, and {share:.0%} of the predictions, those with the largest "
+                "errors, get no gradient.",
+                {"losses": clamped, "share_without_gradient": share},
+                where="the value network's loss",
+                cause="The error was clamped where its gradient was meant to be.",
+                advice="Use smooth_l1_loss or huber_loss: they bound the gradient and leave no row out.",
             )
         by_module = _pulls(seen)
         sign = descends(seen)
