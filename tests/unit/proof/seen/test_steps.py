@@ -8,7 +8,7 @@ import pytest
 from made_losses import made_loss, made_view
 
 from learnproof.evidence.watched import OptimizerTotals
-from learnproof.proof.watched.stepping import GradientsCleared, OptimizersStep
+from learnproof.proof.watched.stepping import GradientsCleared, OptimizersFed, OptimizersStep, _fell_dry
 
 
 def totals(index: int, steps: int) -> OptimizerTotals:
@@ -205,3 +205,34 @@ def test_an_optimizer_of_values_alone_may_stop():
     assert (
         OptimizersStep().look(made_view(losses, optimizers=optimizers, owned=owned, evidence=evidence)).status == "pass"
     )
+
+
+def measured(with_gradients: list[bool]) -> list[SimpleNamespace]:
+    """Steps of one optimizer, each with the gradients of its weights or without any."""
+    return [
+        SimpleNamespace(
+            optimizer=0, update=10 * n, grad_norm=float(own), parameters={"net.weight": [1.0]} if own else {}
+        )
+        for n, own in enumerate(with_gradients)
+    ]
+
+
+def test_weights_that_lose_their_gradients_in_the_middle_of_a_run_are_named():
+    optimizers = {0: SimpleNamespace(kind="Adam", place="")}
+    steps = measured([True] * 20 + [False] * 20)
+    found = OptimizersFed().look(made_view([], steps=steps, optimizers=optimizers, owned={0: {"net.weight"}}))
+    assert found.status == "fail"
+    assert "190" in found.summary  # the last step with gradients
+
+
+@pytest.mark.parametrize(
+    "with_gradients",
+    [
+        [True] * 40,
+        [True, False] * 20,  # an actor that is trained at every second step
+        [False] * 20 + [True] * 20,  # a warm-up
+        [True] * 36 + [False] * 4,  # a few at the end: the script is tidying up
+    ],
+)
+def test_steps_without_gradients_that_are_no_fault(with_gradients):
+    assert _fell_dry(measured(with_gradients)) is None
