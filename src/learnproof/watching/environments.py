@@ -118,10 +118,8 @@ class Environments:
         if outermost and (self.session.cycle_updates or self.session.window):
             if self.session.cycle_updates:
                 self.session.cycle_begins()
-            if not self._unmet(
-                given[0]
-            ):  # of several that are stepped in turn, each has its own first step in a window
-                self.begin_keeping(given[0])
+            if not self._unmet(given[0]):
+                self.begin_keeping(given[0])  # of several that are stepped in turn, each has its own first step
         wanted = bool(given) and (id(given[0]) in self.cores.known or id(given[0]) in self.insides)
         return outermost or (None if wanted else False)
 
@@ -272,10 +270,11 @@ class Environments:
         """The rows that `count` environments have returned last: a vector's, or those of as many single ones that are stepped in turn."""
         if self.current is None or len(self.current) == count:
             return self.current
-        held = [stream.held for _, stream in self.streams.values() if not stream.vector and stream.held is not None]
-        if len(held) != count or len({rows.shape for rows in held}) != 1:
+        there = [stream for known, stream in self.streams.values() if not stream.vector and known() is not None]
+        rows = [stream.held for stream in there if stream.held is not None]
+        if len(rows) != count or len({each.shape for each in rows}) != 1:
             return None
-        return self.session.numpy.concatenate(held)
+        return self.session.numpy.concatenate(rows)
 
     def _rows(self, observation: Any, stream: Stream) -> Any:
         rows = flat_rows(self.session.numpy, observation, stream.copies if stream.vector else None)

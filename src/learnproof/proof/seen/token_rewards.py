@@ -56,6 +56,11 @@ def rewarded(seen: Seen) -> list[Rewarded]:
     return list(known)
 
 
+def _placed_alone(seen: Seen) -> bool:
+    """Whether `rewarded` goes by losses alone whose sequences have known places."""
+    return sum(each.tokens.known_places is not None for each in rewarded(seen)) >= FEWEST_PLACED
+
+
 def _rewards(tokens: Tokens) -> Rewarded | None:
     best: Rewarded | None = None
     strongest = EXPLAINS
@@ -100,6 +105,8 @@ def misordered(seen: Seen) -> list[Loss]:
         return list(known)
     explained = {each.tokens.loss.update for each in rewarded(seen)}
     unexplained = [tokens for tokens in token_losses(seen) if tokens.loss.update not in explained]
+    if _placed_alone(seen):  # of the others, rewards in another order fit some by chance too
+        unexplained = [tokens for tokens in unexplained if tokens.known_places is not None]
     found = seen.notes["misordered"] = []
     for tokens in unexplained:
         best = 0.0

@@ -144,13 +144,20 @@ class Tokens:
         inverse = self.laid_out(places[0].astype(np.float64)) if places else None
         if inverse is None:
             return self.gradient
-        pull = 1 - inverse
-        rows = inside & np.isfinite(pull) & np.isfinite(advantages)
-        columns = np.stack([(advantages * ratios)[rows], pull[rows]], axis=1)
-        if len(columns) < 8 or np.linalg.matrix_rank(columns) < 2:
-            return self.gradient
-        (_, coefficient), *_ = np.linalg.lstsq(columns, self.gradient[rows], rcond=None)
-        return np.asarray(self.gradient - coefficient * np.nan_to_num(pull))
+        own, pull = advantages * ratios, 1 - inverse
+        rows = inside & np.isfinite(pull) & np.isfinite(own)
+        lengths = np.maximum(np.isfinite(pull).sum(axis=1, keepdims=True), 1)
+        found, smallest = self.gradient, np.inf
+        # the mean is one over all tokens, or over those of each sequence first
+        for share in (np.ones(lengths.shape), 1 / lengths):
+            columns = np.stack([(share * own)[rows], (share * pull)[rows]], axis=1)
+            if len(columns) < 8 or np.linalg.matrix_rank(columns) < 2:
+                continue
+            answer, *_ = np.linalg.lstsq(columns, self.gradient[rows], rcond=None)
+            off = float(np.abs(columns @ answer - self.gradient[rows]).max())
+            if off < smallest:
+                found, smallest = self.gradient - answer[1] * share * np.nan_to_num(pull), off
+        return np.asarray(found)
 
     def scored_by(self, module: str) -> Array | None:
         """[sequences, positions]: what another network, asked without a gradient, gives as log-probabilities of the same tokens."""

@@ -106,7 +106,7 @@ def _asks_a_critic(loss: Loss, names: set[str]) -> bool:
     another one was asked with a gradient."""
     modules = {str(about.get("module")) for about in loss.event.calls}
     asked = {name for name in modules if not any(reached.startswith(name + ".") for reached in loss.reach)}
-    return bool(asked) or any(_related(module, critic) for module in modules for critic in names)
+    return bool(asked) or any(related(module, critic) for module in modules for critic in names)
 
 
 def critics(seen: Seen) -> set[str]:
@@ -131,8 +131,8 @@ def _find_actor_losses(seen: Seen) -> list[tuple[Loss, float]]:
         asked = False
         for position, about in enumerate(loss.event.calls):
             gradient = loss.arrays.get(f"c{position}.gradient")
-            related = any(_related(str(about.get("module")), critic) for critic in regressed)
-            if gradient is None or position in mine or not related or not _one_number(gradient):
+            of_a_critic = any(related(str(about.get("module")), critic) for critic in regressed)
+            if gradient is None or position in mine or not of_a_critic or not _one_number(gradient):
                 continue
             if any(_nested(about, loss.event.calls[other]) for other in mine if other is not None):
                 continue
@@ -150,7 +150,7 @@ def _reaches_actor_through_critic(seen: Seen, loss: Loss) -> bool:
     terms = {
         term
         for about in loss.event.calls
-        if any(_related(str(about.get("module")), critic) for critic in regressed)
+        if any(related(str(about.get("module")), critic) for critic in regressed)
         for term in about.get("terms", ())
         if term < len(loss.term_reach)
     }
@@ -162,13 +162,13 @@ def _one_number(gradient: Array) -> bool:
     return gradient.ndim == 1 or (gradient.ndim == 2 and gradient.shape[1] == 1) or is_stacked(gradient.shape)
 
 
-def _related(module: str, critic: str) -> bool:
+def related(module: str, critic: str) -> bool:
     return module == critic or critic.startswith(module + ".") or module.startswith(critic + ".")
 
 
 def _nested(first: dict[str, Any], second: dict[str, Any]) -> bool:
     """Two calls of one forward pass: the same terms, and one inside of the other."""
-    return first.get("terms") == second.get("terms") and _related(str(first.get("module")), str(second.get("module")))
+    return first.get("terms") == second.get("terms") and related(str(first.get("module")), str(second.get("module")))
 
 
 def _regresses_and_climbs(seen: Seen, loss: Loss) -> bool:

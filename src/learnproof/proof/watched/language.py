@@ -253,7 +253,8 @@ class ReferenceApart(SeenCheck):
 
 
 def _left_before_pretraining(seen: Seen, diverging: list[Loss]) -> Follower | None:
-    """A reference that was made before losses which only ever raise what they are shown, and that nothing has changed since."""
+    """A reference that was made before losses which only ever raise what they are shown, and that nothing has changed since. What the policy
+    has sampled itself are no examples: rewards of 0 and 1 without a baseline only ever raise too."""
     if not diverging:
         return None
     first = min(loss.update for loss in diverging)
@@ -263,7 +264,8 @@ def _left_before_pretraining(seen: Seen, diverging: list[Loss]) -> Follower | No
         if follower.name not in asked or follower.moves or not follower.met.equal:
             continue
         shown = [tokens for tokens in earlier if tokens.loss.update >= follower.met.update]
-        if len(shown) >= ENOUGH and all((tokens.gradient <= 0).all() for tokens in shown):
+        sampled = sum(tokens.sampled_anew for tokens in shown)  # now and then, to see how far it has come
+        if len(shown) >= ENOUGH and sampled < len(shown) / 2 and all((tokens.gradient <= 0).all() for tokens in shown):
             return follower
     return None
 

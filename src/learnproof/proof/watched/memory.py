@@ -15,6 +15,7 @@ import numpy as np
 from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.losses import Array, is_stacked
+from .actors import related
 from .base import ENOUGH, FEW_ROWS, SeenCheck
 from .stored_ends import missing_ends
 from .units import stored_in_other_units
@@ -254,16 +255,22 @@ def _chosen_at_itself(seen: Seen, loss: Loss) -> bool:
     """A critic that takes actions was asked about next states, and whoever chooses actions only about the states themselves."""
     if not any(key.endswith(".action") and key[0] == "c" for key in loss.arrays):
         return False
+    outputs = {position: loss.arrays.get(f"n{position}.output") for position in _asked(loss)}
+    answers = {position: output for position, output in outputs.items() if output is not None and output.ndim > 0}
+    of_one_number = {
+        position for position, output in answers.items() if output.size == len(output) or is_stacked(output.shape)
+    }
+    critics = _critics(seen, loss)
+    known = {
+        position
+        for position in of_one_number
+        if any(related(str(loss.event.silent[position].get("module")), name) for name in critics)
+    }
     choosers: list[float] = []
     ahead = False
-    critics = _critics(seen, loss)
-    for position, steps in _asked(loss).items():
-        output = loss.arrays.get(f"n{position}.output")
-        if output is None or output.ndim == 0:
-            continue
-        module = str(loss.event.silent[position].get("module"))
-        one_number = output.size == len(output) or is_stacked(output.shape)
-        if one_number and (not critics or any(module == name or module.startswith(name + ".") for name in critics)):
+    for position in answers:
+        steps = loss.arrays[f"n{position}.ahead"]
+        if position in (known or of_one_number):
             ahead |= float((steps >= 0).mean()) > MOST
         else:
             choosers.append(float((steps >= 0).mean()) - float((steps == ITSELF).mean()))

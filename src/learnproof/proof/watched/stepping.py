@@ -227,20 +227,25 @@ class OptimizersStep(SeenCheck):
 
 
 def _steps_after(one: OptimizerTotals, totals: list[OptimizerTotals]) -> int:
-    return sum(each.steps for each in totals) - (one.last_update or 0) - 1
+    return sum(each.steps for each in totals if each.process == one.process) - (one.last_update or 0) - 1
 
 
 def _stopped_early(seen: Seen, totals: list[OptimizerTotals]) -> OptimizerTotals | None:
-    """One that trains the policy of a loop which goes on playing, that stopped in the first half, and whose weights no other one holds."""
-    reached = frozenset().union(*(loss.reach for loss in seen.training_losses if loss.policies))
-    for each in totals:
-        if not each.steps or each.last_update is None or each.process != seen.process:
+    """One that trains the policy of a loop which goes on playing, that stopped in the first half, and whose weights no other one holds. Where
+    another policy is trained after it, the script may be done with this one."""
+    policies = [loss for loss in seen.training_losses if loss.policies]
+    reached = frozenset().union(*(loss.reach for loss in policies))
+    here = [each for each in totals if each.process == seen.process]
+    for each in here:
+        if not each.steps or each.last_update is None:
             continue
-        after = _steps_after(each, totals)
+        after = _steps_after(each, here)
         own = seen.owned.get(each.optimizer, set()) & reached
-        others = set().union(*(seen.owned.get(other.optimizer, set()) for other in totals if other is not each))
+        others = set().union(*(seen.owned.get(other.optimizer, set()) for other in here if other is not each))
         played = sum((episode.update or 0) > each.last_update for episode in seen.evidence.episodes)
-        if own and not own & others and after >= MANY_AFTER and after > each.last_update and played >= MANY_PLAYED:
+        succeeded = any(loss.update > each.last_update and not loss.reach & own for loss in policies)
+        alone = own and not own & others and not succeeded
+        if alone and after >= MANY_AFTER and after > each.last_update and played >= MANY_PLAYED:
             return each
     return None
 

@@ -23,6 +23,7 @@ VARIED = 10
 
 
 MANY_LOSSES, SAME_WEIGHT, CLEARLY_MOVED = 20, 1e-5, 0.1
+"""The last one between the first and the last of those losses: a temperature that had moved before may stand still."""
 
 
 class TemperatureApart(SeenCheck):
@@ -116,15 +117,12 @@ def _never_used(seen: Seen, own: set[str], losses: Sequence[Loss]) -> Unused | N
             weights[loss.update] = float(np.abs(gradient).mean()) * gradient.size
     if len(weights) < MANY_LOSSES or np.ptp(list(weights.values())) > SAME_WEIGHT * max(weights.values()):
         return None
-    moved = [
-        step.distances.get(name, 0.0)
-        for step in seen.steps
-        for name in own
-        if min(weights) <= step.update <= max(weights)
-    ]
-    if max(moved, default=0.0) < CLEARLY_MOVED:
+    between = [step.distances for step in seen.steps if min(weights) <= step.update <= max(weights)]
+    by_name = [[each[name] for each in between if name in each] for name in own]
+    moved = max((float(np.ptp(distances)) for distances in by_name if distances), default=0.0)
+    if moved < CLEARLY_MOVED:
         return None
-    return Unused(max(moved), len(weights), float(np.median(list(weights.values()))))
+    return Unused(moved, len(weights), float(np.median(list(weights.values()))))
 
 
 def _ways(seen: Seen, losses: Sequence[Loss]) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """Losses as a watcher would have written them, made by hand."""
 
+from types import SimpleNamespace
 from typing import Any
 
 from learnproof.evidence import Evidence, RunStarted
@@ -28,3 +29,21 @@ def made_loss(arrays: dict[str, Any], update: int = 0, env_steps: int = 0, **abo
     loss = Loss(event, nothing(), frozenset(), [])
     loss.__dict__["arrays"] = arrays
     return loss
+
+
+def made_view(losses: list[Loss], **about: Any) -> SimpleNamespace:
+    """What a check asks, with nothing seen but these losses and what `about` adds."""
+    return SimpleNamespace(
+        **{
+            "training_losses": losses, "sought_losses": [], "rollouts": [], "pooled_rollouts": [], "by_cycle": {}, "on_policy": False,
+            "on_policy_cycles": set(), "followers": [], "steps": [], "environments": {}, "action_bound": None, "limits_told": True,
+            "owned": {}, "optimizers": {}, "process": 0, "notes": {}, "evidence": SimpleNamespace(episodes=[], of=lambda _: []),
+            "trained_under": lambda words: {}, **about,
+        }
+    )  # fmt: skip
+
+
+def follows(name: str, leader: str, update: int = 0, moves: int = 0, equal: bool = True) -> SimpleNamespace:
+    """A network that follows another one, and was met before that update."""
+    met = SimpleNamespace(name=name, leader=leader, update=update, equal=equal)
+    return SimpleNamespace(name=name, met=met, moves=[SimpleNamespace()] * moves)

@@ -8,7 +8,14 @@ import pytest
 from made_losses import made_loss
 
 from learnproof.proof.seen.bootstrap import Bootstrapped, _of_equal_rewards, _read_from_reset, bootstraps, explain
-from learnproof.proof.seen.futures import NOT_SQUARED, SCALED_FIRST, SQUASHED_TWICE, _of_those_that_go_on, futures
+from learnproof.proof.seen.futures import (
+    NOT_SQUARED,
+    ONE_FOR_ALL,
+    SCALED_FIRST,
+    SQUASHED_TWICE,
+    _of_those_that_go_on,
+    futures,
+)
 from learnproof.proof.seen.losses import Regression
 from learnproof.proof.watched.bootstrap import BootstrapRecomputed, _always_the_largest
 
@@ -63,6 +70,25 @@ def test_the_largest_value_of_the_target_network(seed):
     assert set(found.terminal) == {"stop"}
     assert set(found.cut) == {"go on"}
     assert found.inner["stop"] == 0
+
+
+def test_a_maximum_without_a_dimension_is_one_number_for_all_rows():
+    arrays, _ = batch(2)
+    y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * arrays["n0.output"].max()
+    found = explained(arrays, y).explanations
+    assert found
+    assert all(ONE_FOR_ALL in each.future for each in found)
+
+
+def test_a_minimum_of_two_critics_without_a_dimension_is_told_from_the_smaller_of_two():
+    arrays, rng = batch(3)
+    arrays |= {name: rng.normal(0, 2, (ROWS, 1)).astype(np.float32) for name in ("n0.output", "n1.output")}
+    smaller = np.minimum(arrays["n0.output"], arrays["n1.output"])[:, 0]
+    for future, one in ((smaller, False), (np.full(ROWS, smaller.min()), True)):
+        y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * future
+        found = explained(arrays, y, names=("first", "second")).explanations
+        assert found
+        assert all((ONE_FOR_ALL in each.future) is one for each in found)
 
 
 def test_double_q_learning_is_told_from_the_plain_one():

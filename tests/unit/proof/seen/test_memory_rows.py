@@ -1,10 +1,8 @@
 """Rows of a replay memory against what the environment did: true ones pass, each way to spoil them is named."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
-from made_losses import made_loss
+from made_losses import follows, made_loss, made_view
 
 from learnproof.proof.seen.losses import Loss, Regression
 from learnproof.proof.watched.memory import ELSEWHERE, ITSELF, MemoryTrue, _unlike
@@ -37,9 +35,11 @@ def drawn(update: int, spoil=None, gradient=None, silent=(("target_actor", 2), (
     return loss
 
 
-def finding(spoil=None, **options):
+def finding(spoil=None, following=(("target", "q"),), **options):
+    """`following` are networks with the fitted ones that they follow. How targets were made is another check's question."""
     losses = [drawn(update, spoil, **options) for update in range(80)]
-    return MemoryTrue().look(SimpleNamespace(training_losses=losses, on_policy_cycles=set(), action_bound=None))
+    followers = [follows(name, leader) for name, leader in following]
+    return MemoryTrue().look(made_view(losses, followers=followers, notes={"bootstraps": []}))
 
 
 def test_true_rows_pass():
@@ -125,6 +125,36 @@ def test_an_actor_that_is_also_asked_about_the_state_itself_is_no_fault():
 
     silent = (("target_actor", 2), ("target", 1), ("actor", 2))
     assert finding(both, silent=silent).status == "pass"
+
+
+ONE_ACTION = (("target_actor", 1), ("target", 1))
+
+
+def test_an_actor_of_one_action_that_is_asked_about_the_state_itself_is_named():
+    found = finding(actor_at_itself, silent=ONE_ACTION)
+    assert found.status == "fail"
+    assert "chosen in the state itself" in found.summary
+
+
+def test_an_actor_of_one_action_that_is_asked_about_the_next_state_is_no_fault():
+    assert finding(silent=ONE_ACTION).status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("silent", "following"),
+    [
+        ((("target_actor", 1), ("target.0", 1)), (("target", "q"),)),  # a part of the follower answers
+        ((("target_actor", 1), ("targets", 1)), (("targets.0", "q"),)),  # the follower is a part of what answers
+        ((("target_actor", 2), ("target", 1)), ()),  # nobody knows whom the critic that is asked follows
+    ],
+)
+def test_the_critic_is_told_from_the_actor_however_its_networks_are_put_together(silent, following):
+    assert "chosen in the state itself" in finding(actor_at_itself, silent=silent, following=following).summary
+    assert finding(silent=silent, following=following).status == "pass"
+
+
+def test_where_no_critic_is_known_an_answer_of_one_number_is_no_actors():
+    assert finding(actor_at_itself, silent=ONE_ACTION, following=()).status == "pass"
 
 
 def test_rows_that_nobody_can_place_are_undecided():

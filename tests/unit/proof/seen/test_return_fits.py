@@ -2,79 +2,12 @@
 
 import numpy as np
 import pytest
+from made_rollouts import COPIES, GAMMA, LAMBDA, STEPS, returns, rollout, seen_on_policy, trained_on
 
 from learnproof.proof.seen.returns import Fit, advantages_scaled_by, fit_targets, residuals_of
 from learnproof.proof.seen.rollouts import Rollout, Targets, _one_number_heads
 from learnproof.proof.seen.weights import fit_weights
-
-STEPS, COPIES, GAMMA, LAMBDA = 64, 4, 0.97, 0.9
-CONVENTIONS = ("right", "crossing", "shifted", "cut as terminal", "cut crossing", "no last value", "wrong last value")
-
-
-def rollout(
-    seed: int = 0, ends: float = 0.08, cuts: float = 0.06
-) -> tuple[Rollout, np.ndarray, np.ndarray, np.ndarray]:
-    """Random episodes that reset in the same step, with values of all states; [steps, copies] each."""
-    rng = np.random.default_rng(seed)
-    shape = (STEPS, COPIES)
-    reward = rng.normal(1.0, 0.5, shape)
-    terminated = rng.random(shape) < ends
-    truncated = ~terminated & (rng.random(shape) < cuts)
-    observation = rng.integers(2, 2**62, (STEPS + 1, COPIES), dtype=np.uint64)
-    final = np.where(terminated | truncated, rng.integers(2, 2**62, shape, dtype=np.uint64), 0).astype(np.uint64)
-    value = rng.normal(0.0, 3.0, (STEPS + 1, COPIES))
-    final_value = np.where(final != 0, rng.normal(0.0, 3.0, shape), 0.0)
-    known = {int(i): float(v) for i, v in zip(observation.ravel(), value.ravel(), strict=True)}
-    known |= {int(i): float(v) for i, v in zip(final.ravel(), final_value.ravel(), strict=True) if i}
-    times = np.repeat(np.arange(1, STEPS + 1), COPIES)
-    made = Rollout(
-        cycle=0,
-        time=times,
-        stream=np.zeros(STEPS * COPIES, int),
-        copy=np.tile(np.arange(COPIES), STEPS),
-        observation=observation[:-1].ravel(),
-        next_observation=observation[1:].ravel(),
-        final_observation=final.ravel(),
-        reward=reward.ravel(),
-        terminated=terminated.ravel(),
-        truncated=truncated.ravel(),
-        resets=np.zeros(STEPS * COPIES, bool),
-        action=None,
-        silent=[("critic/1", known)],
-        losses=[],
-    )
-    return made, reward, value, final_value
-
-
-def returns(made: Rollout, reward, value, final_value, convention: str, scale: float = 1.0) -> np.ndarray:
-    terminated, truncated = made.terminated.reshape(STEPS, COPIES), made.truncated.reshape(STEPS, COPIES)
-    ended = terminated | truncated
-    following = value[1:].copy()
-    if convention == "no last value":
-        following[-1] = 0.0
-    if convention == "wrong last value":
-        following[-1] = value[-2]
-    advantage = np.zeros((STEPS + 1, COPIES))
-    for t in range(STEPS - 1, -1, -1):
-        stop = ended[t]
-        if convention == "crossing":
-            stop = np.zeros(COPIES, bool)
-        if convention == "shifted":
-            stop = ended[t - 1] if t else np.zeros(COPIES, bool)
-        if convention == "early":
-            stop = ended[t + 1] if t + 1 < STEPS else np.zeros(COPIES, bool)
-        if convention == "cut crossing":
-            stop = terminated[t]
-        future = np.where(stop, 0.0, following[t])
-        if convention in ("right", "no last value", "wrong last value"):
-            future = np.where(truncated[t], final_value[t], future)
-        if convention == "cut twice":
-            future = np.where(truncated[t], 2 * final_value[t], future)
-        if convention == "next start":
-            future = np.where(terminated[t], 0.0, following[t])
-        delta = scale * reward[t] + GAMMA * future - value[t]
-        advantage[t] = delta + GAMMA * LAMBDA * np.where(stop, 0.0, advantage[t + 1])
-    return (advantage[:-1] + value[:-1]).astype(np.float32).astype(np.float64)
+from learnproof.proof.watched.returns import ReturnsRecomputed
 
 
 def named(fit: Fit, kind: str) -> set[str]:
@@ -114,6 +47,7 @@ def test_a_right_definition_is_found_to_rounding(seed):
         ("cut crossing", "cut", "go on"),
         ("no last value", "last", "nothing"),
         ("wrong last value", "last", "the state itself"),
+        ("sum goes on", "terminal", "sum goes on"),
     ],
 )
 def test_each_wrong_definition_is_named(seed, convention, kind, treatment):
@@ -321,3 +255,40 @@ def test_a_sum_carried_from_episode_to_episode_is_told_though_the_batchs_last_on
     fit = fit_targets(made, Targets("critic", y, value))
     assert fit is not None
     assert fit.special["terminal"] == ({"go on": 2} if carried else {"stop": 2})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sum_that_goes_on_over_a_time_limit_is_named_but_where_the_rollout_is_over(seed):
+    made, *parts = rollout(seed)
+    fit = fit_targets(made, targets(made, returns(made, *parts, "sum goes on"), parts[1]))
+    assert fit is not None
+    last = made.truncated & (made.following < 0)
+    told = {"sum goes on": int((made.truncated & ~last).sum()), "bootstrap": int(last.sum())}
+    assert fit.special["cut"] == {name: count for name, count in told.items() if count}
+
+
+def recomputed(convention: str, gae_lambda: float = LAMBDA, **ends: float):
+    rollouts = []
+    for seed in range(4):
+        made, *parts = rollout(seed, **ends)
+        y = returns(made, *parts, convention, gae_lambda=gae_lambda)
+        value = parts[1][:-1].ravel()
+        rollouts.append(trained_on(made, np.arange(len(value)), y.ravel() - value, y.ravel(), value))
+    return ReturnsRecomputed().look(seen_on_policy(rollouts))
+
+
+@pytest.mark.parametrize(
+    ("ends", "where"),
+    [({"cuts": 0.0}, "ends of episodes"), ({"ends": 0.0}, "time limits")],
+)
+def test_advantages_whose_sum_goes_on_over_an_end_are_named(ends, where):
+    found = recomputed("sum goes on", **ends)
+    assert found.status == "fail"
+    assert where in found.summary
+    assert "residuals of the next episode" in found.summary
+    assert recomputed("right", **ends).status == "pass"
+
+
+def test_a_sum_of_one_residual_has_nothing_that_could_go_on():
+    """With lambda 0 the right recursion and the other one are the same."""
+    assert recomputed("sum goes on", gae_lambda=0.0).status == "pass"

@@ -4,13 +4,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from made_losses import made_loss
+from made_losses import made_loss, made_view
 
 from learnproof.proof.seen.losses import Loss
 from learnproof.proof.seen.token_rollouts import left_out, reward_means, token_rollouts
+from learnproof.proof.seen.tokens import Tokens, token_losses
 from learnproof.proof.watched.direction import PolicyDirection
 from learnproof.proof.watched.language import TokensMasked
-from learnproof.proof.watched.ratio import RatioIsOne
+from learnproof.proof.watched.ratio import RatioIsOne, _clipped_sides
 from learnproof.proof.watched.returns import ReturnsRecomputed
 from learnproof.proof.watched.sampling import SampledAsScored
 
@@ -186,3 +187,111 @@ def test_without_values_there_are_no_such_rollouts():
         loss.event.constants[:] = loss.event.constants[1:]
     assert token_rollouts(view) == []
     assert "rollout" in ReturnsRecomputed().lacks(view)
+
+
+PULL = 0.04
+"""Coefficient of the divergence."""
+MEANS = ("whole", "of tokens", "of sequences")
+
+
+def beside_a_divergence(number: int, moved: float, turned: bool, pull: float = PULL, mean: str = "whole") -> Loss:
+    """GRPO: one advantage for each sequence, and k3 = q/p - log(q/p) - 1 of the reference's q at every token. Sequences are whole, or end in
+    padding: then the mean is that of all tokens, or of the means of all sequences."""
+    rng = np.random.default_rng(number)
+    lengths = np.full(SEQUENCES, POSITIONS) if mean == "whole" else rng.integers(2, POSITIONS + 1, SEQUENCES)
+    mask = np.arange(POSITIONS) < lengths[:, None]
+    old = rng.normal(-1.5, 0.3, mask.shape)
+    new = old + moved * rng.normal(size=mask.shape)
+    asked = rng.normal(size=(SEQUENCES, 1))
+    ratio, inverse = np.exp(new - old), np.exp(old + 0.3 * rng.normal(size=mask.shape) - new)
+    outside, further = np.abs(ratio - 1) > CLIP, (ratio > 1) == (asked > 0)
+    held = outside & (~further if turned else further)
+    gradient = np.where(held, 0.0, -ratio * asked) + pull * (1 - inverse)
+    gradient = np.where(mask, gradient, 0.0) / tokens_averaged(mask, mean)
+    arrays = {
+        "p0.value": new.reshape(-1).astype(np.float32),
+        "p0.action": rng.integers(0, WORDS, mask.size),
+        "p0.gradient": gradient.reshape(-1).astype(np.float32),
+        "k0": asked.astype(np.float32),
+        "k1": ratio.astype(np.float32),
+        "k2": inverse.astype(np.float32),
+        "c0.output": rng.normal(size=(*mask.shape, WORDS)).astype(np.float32),
+    }
+    return made_loss(
+        arrays, number, terms=[{"coefficient": -1.0}], n_terms=1, clips=[[1 - CLIP, 1 + CLIP]],
+        constants=[
+            {"role": "weight", "sign": 1, "beside": "ExpBackward0", "terms": [0], "calls": [0]},
+            {"role": "ratio", "sign": 1, "beside": "SubBackward0", "terms": [0], "calls": [0]},
+            {"role": "inverse_ratio", "sign": 1, "beside": "SubBackward0", "terms": [0], "calls": [0]},
+        ],
+        silent=[{"module": "head", "shape": [*mask.shape, WORDS]}] if moved == 0 else [],
+        calls=[{"module": "head", "shape": [*mask.shape, WORDS]}],
+        log_probs=[{"kind": "log_softmax", "shape": [*mask.shape, 1], "terms": [0]}], transitions_of=None,
+    )  # fmt: skip
+
+
+def tokens_averaged(mask: np.ndarray, mean: str) -> np.ndarray:
+    return SEQUENCES * mask.sum(axis=1, keepdims=True) if mean == "of sequences" else mask.sum(keepdims=True)
+
+
+def diverging(**about):
+    """Before each third loss the tokens are sampled anew."""
+    return made_view([beside_a_divergence(number, 0.3 * (number % 3 > 0), **about) for number in range(12)])
+
+
+def beyond_and_within(number: int = 1, **about) -> tuple[Tokens, np.ndarray, np.ndarray, np.ndarray]:
+    (tokens,) = token_losses(made_view([beside_a_divergence(number, 0.3, **about)]))
+    advantages, ratios = tokens.advantages(), tokens.ratio()
+    assert advantages is not None
+    assert ratios is not None
+    return tokens, advantages, ratios, np.abs(ratios - 1) < CLIP
+
+
+def test_one_advantage_for_each_sequence_is_that_of_all_its_tokens():
+    tokens, advantages, *_ = beyond_and_within(turned=False)
+    given = tokens.loss.arrays["k0"]
+    assert given.shape == (SEQUENCES, 1)
+    assert advantages.shape == (SEQUENCES, POSITIONS)
+    assert np.array_equal(advantages, np.repeat(given, POSITIONS, axis=1))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("mean", MEANS)
+def test_the_part_of_a_divergence_is_taken_out_of_a_tokens_gradient(turned, mean):
+    tokens, advantages, ratios, inside = beyond_and_within(turned=turned, mean=mean)
+    count = tokens_averaged(np.isfinite(ratios), mean) + 0 * ratios
+    assert (tokens.gradient[np.isfinite(ratios)] != 0).all()  # the divergence leaves one everywhere
+    found = tokens.surrogate_gradient(advantages, ratios, inside)
+    beyond = np.isfinite(ratios) & ~inside
+    held = beyond & (((ratios > 1) == (advantages > 0)) != turned)
+    assert np.abs(count * found)[held].max() < 1e-5
+    free = np.isfinite(ratios) & ~held
+    assert np.allclose((count * found)[free], (-ratios * advantages)[free], rtol=1e-4, atol=1e-5)
+
+
+def test_a_gradient_without_a_divergence_in_it_is_left_as_it_is():
+    tokens, advantages, ratios, inside = beyond_and_within(turned=False, pull=0.0)
+    assert np.allclose(tokens.surrogate_gradient(advantages, ratios, inside), tokens.gradient, atol=1e-9)
+    tokens.loss.event.constants[:] = tokens.loss.event.constants[:2]
+    assert tokens.surrogate_gradient(advantages, ratios, inside) is tokens.gradient
+
+
+@pytest.mark.parametrize("mean", MEANS)
+def test_a_clip_on_the_wrong_side_is_named_beside_a_divergence(mean):
+    view = diverging(turned=True, mean=mean)
+    sides = _clipped_sides(view)
+    assert sides.outward == sides.pushed > 100
+    assert sides.inward == sides.held > 100
+    found = RatioIsOne().look(view)
+    assert found.status == "fail"
+    assert "wrong side" in found.summary
+
+
+@pytest.mark.parametrize("mean", MEANS)
+@pytest.mark.parametrize("pull", [PULL, 0.5])
+def test_a_clip_on_the_right_side_is_accepted_beside_a_divergence(pull, mean):
+    view = diverging(turned=False, pull=pull, mean=mean)
+    sides = _clipped_sides(view)
+    assert sides.pushed == sides.held == 0
+    assert min(sides.outward, sides.inward) > 100
+    assert RatioIsOne().look(view).status == "pass"

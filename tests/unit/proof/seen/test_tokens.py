@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from made_losses import made_loss
+from made_losses import follows, made_loss, made_view
 
 from learnproof.proof.seen.losses import Loss
 from learnproof.proof.seen.token_rewards import misordered, mixed_groups, rewarded
@@ -69,16 +69,7 @@ def answered(
 
 
 def seen(**options):
-    losses = [answered(update, **options) for update in range(12)]
-    return SimpleNamespace(
-        training_losses=losses,
-        environments={},
-        notes={},
-        rollouts=[],
-        on_policy_cycles=set(),
-        by_cycle={},
-        trained_under=lambda words: {},
-    )
+    return made_view([answered(update, **options) for update in range(12)])
 
 
 def test_answers_alone_are_no_trained_prompt():
@@ -268,3 +259,102 @@ def test_sequences_without_an_advantage_are_no_padding():
     used[:4, 3:] = False  # padding of sequences that count
     assert _beyond(SimpleNamespace(used=used, logits_gradient=everywhere))
     assert not _beyond(SimpleNamespace(used=used, logits_gradient=used))
+
+
+MICRO = 4
+
+
+def micro_batches(known: int, unknown: int):
+    """Losses on a few sequences each of shuffled batches: of the first ones a network told where they stand, of the others nothing does, and
+    their weights fit some rewards of the batch by chance."""
+    losses = []
+    for update in range(known + unknown):
+        loss = answered(update)
+        part = np.random.default_rng(500 + update).permutation(SEQUENCES)[:MICRO]
+        arrays = {
+            name: loss.arrays[name].reshape(SEQUENCES, NEW)[part].reshape(-1)
+            for name in ("p0.value", "p0.action", "p0.gradient")
+        }
+        arrays |= {"k0": loss.arrays["k0"][part], "c0.output": loss.arrays["c0.output"][part], "r0": loss.arrays["r0"]}
+        silent = []
+        if update < known:
+            arrays["n0.output"] = loss.arrays["c0.output"]
+            silent = [{"module": "model", "shape": [SEQUENCES, PROMPT + NEW, WORDS]}]
+        losses.append(
+            made_loss(
+                arrays, update, silent=silent, calls=[{"module": "model", "shape": [MICRO, PROMPT + NEW, WORDS]}],
+                constants=[{"role": "weight", "shape": [MICRO], "terms": [0]}],
+                log_probs=[{"kind": "gather", "shape": [MICRO, NEW], "terms": [0]}], transitions_of=None,
+            )
+        )  # fmt: skip
+    return made_view(losses)
+
+
+def test_where_places_are_known_rewards_that_fit_elsewhere_by_chance_are_dropped():
+    by_chance = rewarded(micro_batches(known=0, unknown=40))
+    assert len(by_chance) >= 10
+    assert min(each.agreement for each in by_chance) < -0.9  # some of them the wrong way round
+    view = micro_batches(known=8, unknown=40)
+    found = rewarded(view)
+    assert [each.tokens.loss.update for each in found] == list(range(8))
+    assert all(each.agreement > 0.99 for each in found)
+    assert misordered(view) == []
+
+
+def test_a_few_known_places_do_not_silence_the_other_losses():
+    assert len(rewarded(micro_batches(known=4, unknown=40))) >= 14
+
+
+REFERENCE = {"module": "reference", "shape": [SEQUENCES, PROMPT + NEW, WORDS]}
+
+
+def pretrained(copied: int = 0, moves: int = 0, first: str = "examples", updates: int = 8, asked: str = "reference"):
+    """Steps without a divergence, then those that have one; the reference is a copy from before some update."""
+    losses = []
+    for update in range(updates):
+        loss = answered(update)
+        if first == "examples":
+            loss.event.silent.clear()
+            loss.arrays["p0.gradient"] = np.full(SEQUENCES * NEW, -1 / (SEQUENCES * NEW), np.float32)
+        if first == "rewards of 0 and 1":
+            solved = np.random.default_rng(update).random(SEQUENCES) < 0.4
+            loss.arrays["p0.gradient"] = np.repeat(solved / -SEQUENCES, NEW).astype(np.float32)
+        losses.append(loss)
+    for update in range(updates, updates + 12):
+        loss = answered(update, divergence=(0.1, 0.3))
+        loss.event.silent.append({**REFERENCE, "module": asked})
+        losses.append(loss)
+    return ReferenceApart().look(made_view(losses, followers=[follows("reference", "model", copied, moves)]))
+
+
+def test_a_reference_that_was_copied_before_the_pretraining_is_named():
+    found = pretrained()
+    assert found.status == "fail"
+    assert "before that was trained on examples" in found.summary
+    assert found.figures["copied_at_update"] == 0
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"copied": 8},
+        {"copied": 4},
+        {"moves": 1},
+        {"first": "rewards"},
+        {"first": "rewards of 0 and 1"},
+        {"updates": 3},
+        {"asked": "something else"},
+    ],
+    ids=[
+        "copied after it",
+        "a few examples after it",
+        "loaded after it",
+        "rewards without a divergence at first",
+        "rewards without a baseline and without a divergence at first",
+        "hardly any examples",
+        "the divergence is from another network",
+    ],
+)
+def test_a_reference_as_the_examples_left_it_and_one_without_examples_are_no_fault(about):
+    found = pretrained(**about)
+    assert found.status == "pass", found.summary
