@@ -65,7 +65,7 @@ def learnproof_dqn(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
     return learnproof_learner(make_env, steps, seed, copies=1, **settings)
 
 
-def sb3_ppo(make_env: Make, steps: int, seed: int, gamma: float, **options: Any) -> Any:
+def trained_sb3_ppo(make_env: Make, steps: int, seed: int, gamma: float, **options: Any) -> Any:
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import DummyVecEnv
@@ -74,6 +74,10 @@ def sb3_ppo(make_env: Make, steps: int, seed: int, gamma: float, **options: Any)
     settings: dict[str, Any] = {"n_steps": 64, "batch_size": 64, "learning_rate": 1e-3, "gamma": gamma, **options}
     model = PPO("MlpPolicy", DummyVecEnv([make_env] * 4), seed=seed, device="cpu", **settings)
     return model.learn(steps)
+
+
+def sb3_ppo(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
+    return trained_sb3_ppo(make_env, steps, seed, gamma)
 
 
 def sb3_dqn(env: gym.Env[Any, Any], steps: int, seed: int, gamma: float) -> Any:
@@ -119,18 +123,18 @@ class Endless(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def endless(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
-    return sb3_ppo(lambda: Endless(make_env()), steps, seed, gamma)
+    return trained_sb3_ppo(lambda: Endless(make_env()), steps, seed, gamma)
 
 
 def changed(change: Callable[..., tuple[Any, Any, bool, bool]]) -> Callable[..., Any]:
     def train(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
-        return sb3_ppo(lambda: Changed(make_env(), change), steps, seed, gamma)
+        return trained_sb3_ppo(lambda: Changed(make_env(), change), steps, seed, gamma)
 
     return train
 
 
 def blind(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
-    model = sb3_ppo(lambda: gym.wrappers.TransformObservation(make_env(), np.zeros_like, None), steps, seed, gamma)
+    model = trained_sb3_ppo(lambda: gym.wrappers.TransformObservation(make_env(), np.zeros_like, None), steps, seed, gamma)
 
     def value(seen: np.ndarray[Any, Any]) -> float:
         rows, _ = model.policy.obs_to_tensor(np.zeros_like(seen)[None])
@@ -141,13 +145,13 @@ def blind(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
 
 def discounted_by(own: float) -> Callable[..., Any]:
     def train(make_env: Make, steps: int, seed: int) -> Any:
-        return sb3_ppo(make_env, steps, seed, own)
+        return trained_sb3_ppo(make_env, steps, seed, own)
 
     return train
 
 
 def unvalued(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
-    return sb3_ppo(make_env, steps, seed, gamma, vf_coef=0.0)
+    return trained_sb3_ppo(make_env, steps, seed, gamma, vf_coef=0.0)
 
 
 SABOTAGED: dict[str, tuple[str, Callable[..., Any]]] = {

@@ -26,7 +26,7 @@ class Verify:
     json: Path | None = None
     """Also write the verdict here."""
     profile: Literal["default", "classic"] | None = None
-    """Judge by this profile instead of the run's own."""
+    """Judge by this profile instead of the run's own; verdict.json and the report stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,11 @@ def verify(arguments: Verify) -> int:
 
         verdict = api.verify(arguments.run, profile=arguments.profile)
     if arguments.json is not None:
-        write_file(arguments.json, (arguments.run / "verdict.json").read_bytes())
+        body = json.dumps(verdict.to_json(), indent=2, allow_nan=False)
+        write_file(arguments.json, body.encode() + b"\n")
     print_verdict(verdict.to_json(), folder=arguments.run, title=str(arguments.run))
+    if arguments.profile is not None:
+        print(f"Judged by the profile {arguments.profile}; verdict.json and the report are those of the run's own.")
     return verdict.exit_code
 
 

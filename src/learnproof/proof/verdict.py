@@ -232,7 +232,9 @@ def _judge(
         performance=performance,
         findings=tuple(findings),
         mechanism=mechanism,
-        waived=tuple(Waiver(f.check, waive[f.check], f.summary) for f in findings if f.check in waive),
+        waived=tuple(
+            Waiver(f.check, waive[f.check], f.summary) for f in findings if f.check in waive and f.status == "fail"
+        ),
         checklist=classic.look(evidence),
         issues_found=tuple(_issues(findings, failed)),
         final_status=_final_status(outcome, failed),

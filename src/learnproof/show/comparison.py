@@ -47,9 +47,9 @@ def _duel(duel: Mapping[str, Any], names: Mapping[str, str]) -> str:
     if chance < 0.5:
         first, second, chance = second, first, 1 - chance
         low, high = (None, None) if low is None or high is None else (1 - high, 1 - low)
-    words = f"A run of {first} beats one of {second} with probability {percent(chance)}"
     if low is None or high is None:
-        return f"{words}; from one run, that is not known."
+        return f"Of one run each, that of {first} is ahead of that of {second}; how often it would be takes more runs to tell."
+    words = f"A run of {first} beats one of {second} with probability {percent(chance)}"
     sure = "better" if low > 0.5 else "not decided: the interval holds 50 %"
     return f"{words} ({percent(low)} to {percent(high)}): {sure}."
 

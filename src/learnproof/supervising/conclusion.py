@@ -43,8 +43,10 @@ def judge_watched(
     reason: str = "",
     profile: Profile | None = None,
     report: bool = True,
+    keep: bool = True,
 ) -> Verdict:
-    """Judge what was seen, and write verdict.json and, where a report is wanted, learning_progress.png and report.html."""
+    """Judge what was seen, and write verdict.json and, where a report is wanted, learning_progress.png and report.html; `keep` = False only
+    judges."""
     evidence = read_watched(folder, reason)
     verdict = judge(evidence, None, waive=waivers_of(folder), profile=profile or "default")
     controls = read_controls(folder, evidence, verdict.error_rate)
@@ -53,6 +55,8 @@ def judge_watched(
     parts = sorted(folder.path.glob("evidence*.jsonl"))
     digests = {part.name: hashlib.sha256(part.read_bytes()).hexdigest() for part in parts}
     verdict = dataclasses.replace(verdict, digests=digests)
+    if not keep:
+        return verdict
     body = verdict.to_json()
     write_file(folder.verdict, json.dumps(body, indent=2, allow_nan=False).encode() + b"\n")
     seen = len(evidence.episodes) + len(evidence.of(OptimizerStep))
@@ -64,9 +68,9 @@ def judge_watched(
 
 
 def verify_watched(folder: RunFolder, *, profile: Profile | None = None) -> Verdict:
-    """Judge a watched run anew."""
+    """Judge a watched run anew; by another profile than its own, without a trace in the folder."""
     with folder.lock():
-        return judge_watched(folder, profile=profile)
+        return judge_watched(folder, profile=profile, keep=profile is None)
 
 
 def read_watched(folder: RunFolder, reason: str = "") -> Evidence:

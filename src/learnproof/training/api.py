@@ -132,7 +132,7 @@ def verify(
     evaluation_env: VectorEnv[Any, Any, Any] | None = None,
     display: Display | None = None,
 ) -> Verdict:
-    """Judge a run anew: its policies play fresh seeds again, its evidence is read again."""
+    """Judge a run anew: its policies play fresh seeds again, its evidence is read again. With `profile` the run's own verdict.json stays as it is."""
     folder = RunFolder.open(Path(path))
     if is_watched(folder):
         return verify_watched(folder, profile=profile)
@@ -143,7 +143,7 @@ def verify(
         settings = settings.replace({"proof.profile": profile})
     source = _source(settings, None, evaluation_env)
     with folder.lock(), display or open_display(settings.steps, f"Verifying {folder.path}") as shown:
-        return prove(folder, settings, source, shown)
+        return prove(folder, settings, source, shown, keep=profile is None)
 
 
 def evaluate(
@@ -187,7 +187,9 @@ def _verify_engine(
         folder.lock(),
         display or open_display(settings.expected_transitions, f"Verifying {folder.path}") as shown,
     ):
-        return prove(folder, settings.of_run(), world.source, shown, lambda env: world.actor(settings))
+        return prove(
+            folder, settings.of_run(), world.source, shown, lambda env: world.actor(settings), keep=profile is None
+        )
 
 
 def _source(

@@ -49,8 +49,10 @@ def prove(
     source: EnvironmentSource | None,
     display: Display,
     make: Callable[[AnyVectorEnv], NetworkActor] | None = None,
+    *,
+    keep: bool = True,
 ) -> Verdict:
-    """Evaluate, judge, and write verdict.json, learning_progress.png and report.html.
+    """Evaluate, judge, and, unless `keep` is False, write verdict.json, learning_progress.png and report.html.
 
     `make` gives an untrained actor, where the settings alone do not say how it is made.
     """
@@ -62,7 +64,7 @@ def prove(
         policies = load_policies(folder, make or partial(make_actor, settings), env)
         digests |= policies.digests
         scores = paired_scores(settings, source, env, policies, display)
-    return conclude(folder, settings, evidence, scores, digests)
+    return conclude(folder, settings, evidence, scores, digests, keep=keep)
 
 
 def conclude(
@@ -73,8 +75,9 @@ def conclude(
     digests: dict[str, str],
     *,
     report: bool = True,
+    keep: bool = True,
 ) -> Verdict:
-    """Judge what there is and write it down; `report` = with the picture and the page."""
+    """Judge what there is and, unless `keep` is False, write it down; `report` = with the picture and the page."""
     verdict = judge(
         evidence,
         scores,
@@ -84,6 +87,8 @@ def conclude(
         waive=settings.proof.waive,
     )
     verdict = dataclasses.replace(verdict, digests=digests)
+    if not keep:
+        return verdict
     body = verdict.to_json()
     write_file(folder.verdict, json.dumps(body, indent=2, allow_nan=False).encode() + b"\n")
     if report:

@@ -11,6 +11,8 @@ import numpy as np
 from .losses import Array, Loss, is_stacked
 
 OVER_THE_BATCH = "with the mean of the batch"
+MOST_WIDE = 6
+"""Networks with a number for each action that are looked at as choosers and critics."""
 ONE_FOR_ALL = "over the whole batch"
 SQUASHED_TWICE = "tanh of the squashed action"
 SCALED_FIRST = "the action after it was scaled"
@@ -60,7 +62,28 @@ def futures(
         yield how, networks, numbers, "", []
         for correction, columns in _soft_columns(loss, count, bound):
             yield f"{how}, less a log-probability", networks, numbers, correction, columns
+    yield from _expected(wide)
     yield from _one_for_all(wide, plain)
+
+
+def _expected(wide: list[tuple[str, Array]]) -> Iterator[tuple[str, tuple[str, ...], Array, str, list[Array]]]:
+    """What a policy over whole numbers expects: sum p Q, with and without its entropy, sum p log p; Q of one critic or the smaller of two."""
+    for chooser, logits in wide[:MOST_WIDE]:
+        if not np.isfinite(logits).all():  # asked about some rows only
+            continue
+        log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+        p = np.exp(log_p)
+        surprise = (p * log_p).sum(axis=1)
+        others = [(n, q) for n, q in wide[:MOST_WIDE] if n != chooser and q.shape == logits.shape]
+        critics: list[tuple[str, tuple[str, ...], Array]] = [(name, (name,), q) for name, q in others]
+        critics += [
+            (f"the smaller of {first} and {second}", (first, second), np.minimum(one, two))
+            for (first, one), (second, two) in itertools.combinations(others, 2)
+        ]
+        for how, networks, q in critics:
+            numbers = (p * q).sum(axis=1)
+            yield f"mean of {how} by {chooser}", networks, numbers, "", []
+            yield f"mean of {how} by {chooser}, less a log-probability", networks, numbers, "plain", [surprise]
 
 
 def _one_for_all(

@@ -30,14 +30,17 @@ ARITHMETIC = ("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0", "C
 
 
 SOFTMAX = ("SoftmaxBackward0", "ExpBackward0")
+SUMS = ("AddBackward0", "SubBackward0", "RsubBackward1")
 LOG_SOFTMAX = ("LogSoftmaxBackward0", "LogsumexpBackward0", "LogBackward0")
 
 
 def is_written_entropy(term: Mapping[str, Any]) -> bool:
-    """sum(p log p): the product of a softmax and its own logarithm."""
+    """sum(p log p): the product of a softmax and its own logarithm. Where something is added to the logarithm or taken from it, as the values of
+    actions are in the actor's loss of a discrete SAC, it is more than an entropy; a logarithm less a logsumexp is still one."""
     near = term["structure"][:4]
     product = near[:1] == ["MulBackward0"] and "sum" in term["reductions"]
-    return product and any(n in SOFTMAX for n in near) and any(n in LOG_SOFTMAX for n in near)
+    more = any(n in SUMS for n in near[1:3]) and "LogsumexpBackward0" not in term["structure"][:8]
+    return product and not more and any(n in SOFTMAX for n in near) and any(n in LOG_SOFTMAX for n in near)
 
 
 def is_stacked(shape: tuple[int, ...]) -> bool:
@@ -297,9 +300,17 @@ class Loss:
 
     @cached_property
     def entropy_terms(self) -> set[int]:
-        """Terms that are an entropy: one that a distribution gave, or written out."""
+        """Terms that are an entropy: one that a distribution gave, or written out. A softmax times numbers without a graph is the mean of
+        those numbers: of the values of actions, say."""
         given = {int(term) for entropy in self.event.entropies for term in entropy.get("terms", ())}
-        return given | {position for position, term in enumerate(self.event.terms) if is_written_entropy(term)}
+        means = {
+            int(term)
+            for about in self.event.constants
+            if about.get("role") == "weight" and about.get("beside") in SOFTMAX
+            for term in about.get("terms", ())
+        }
+        written = {position for position, term in enumerate(self.event.terms) if is_written_entropy(term)}
+        return given | (written - means)
 
     # ------------------------------------------------------------------ the rest
 

@@ -26,6 +26,8 @@ MIN_ROWS = 8
 MOST = 0.9
 TORN = 0.5
 """Share of a batch's rows that must be beside the wrong state; rows of one episode may meet each other by chance."""
+SINGLE = 0.6
+"""Share of different states in a batch of single draws, once there are some hundred in the memory."""
 OTHER_ACTIONS = 0.2
 BY_TURNS = 0.3
 FAR_BEHIND, MANY_ROWS = 1_000, 512
@@ -176,7 +178,14 @@ def _drawn(seen: Seen) -> list[Loss]:
         and len(loss.arrays.get("t.row", ())) >= MIN_ROWS
         and loss.cycle not in seen.on_policy_cycles
         and any(f"n{position}.ahead" in loss.arrays for position in range(len(loss.event.silent)))
+        and not _repeated(loss)
     ]
+
+
+def _repeated(loss: Loss) -> bool:
+    """Each state stands there several times, for several actions (CQL's penalty, say): then it is not known which rows the loss was made of."""
+    names = loss.arrays.get("t.observation")
+    return names is not None and len(np.unique(names)) < SINGLE * len(names)
 
 
 def _aliased(seen: Seen) -> list[Loss]:

@@ -51,7 +51,8 @@ def judge_training_returns(evidence: Evidence, error_rate: float) -> Finding:
             "undecided",
             "The script explores by chance (epsilon-greedy): its training returns rise when epsilon falls, whatever it learns.",
             figures,
-            "Let the script end by itself, so that its first and last weights can be played greedily.",
+            "Its first and last weights are played greedily where the script ends by itself and its greedy actions can be told from what its "
+            "network answers; here they could not. Compare the script's own greedy evaluations, or hold epsilon for a while.",
         )
     return judge_rise(episodes, [episode.return_ for episode in episodes], error_rate, "Training returns", figures)
 

@@ -68,7 +68,8 @@ def _slopes(seen: Seen) -> list[float]:
 
 def _written_out(loss: Loss) -> list[float]:
     """Coefficients of sum(p log p)."""
-    return [-float(t["coefficient"]) for t in loss.event.terms if is_written_entropy(t) and t["coefficient"]]
+    terms = [term for position, term in enumerate(loss.event.terms) if position in loss.entropy_terms]
+    return [-float(t["coefficient"]) for t in terms if is_written_entropy(t) and t["coefficient"]]
 
 
 class CriticApart(SeenCheck):
