@@ -134,7 +134,9 @@ def changed(change: Callable[..., tuple[Any, Any, bool, bool]]) -> Callable[...,
 
 
 def blind(make_env: Make, steps: int, seed: int, gamma: float) -> Any:
-    model = trained_sb3_ppo(lambda: gym.wrappers.TransformObservation(make_env(), np.zeros_like, None), steps, seed, gamma)
+    model = trained_sb3_ppo(
+        lambda: gym.wrappers.TransformObservation(make_env(), np.zeros_like, None), steps, seed, gamma
+    )
 
     def value(seen: np.ndarray[Any, Any]) -> float:
         rows, _ = model.policy.obs_to_tensor(np.zeros_like(seen)[None])

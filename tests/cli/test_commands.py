@@ -132,6 +132,10 @@ def test_a_run_from_training_to_report(tmp_path):
     assert verified.returncode == done.returncode
     assert (run / "verdict.json").read_bytes() == before
     assert (tmp_path / "copy.json").read_bytes() == before
+    classic = learnproof(tmp_path, "verify", "run", "--profile", "classic", "--json", "classic.json")
+    assert "profile classic" in classic.stdout
+    assert (run / "verdict.json").read_bytes() == before
+    assert (tmp_path / "classic.json").read_bytes() != before
 
     evaluated = learnproof(tmp_path, "evaluate", "run", "--episodes", "5")
     assert evaluated.returncode == 0

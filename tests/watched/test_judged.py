@@ -78,6 +78,9 @@ def test_a_proof_beats_its_placebos(tmp_path):
     ]
     again = learnproof.verify(out)
     assert [control["status"] for control in again.controls] == ["beaten", "beaten"]
+    before = (out / "verdict.json").read_bytes()
+    learnproof.verify(out, profile="classic")
+    assert (out / "verdict.json").read_bytes() == before
     for name in ("frozen", "shuffled"):
         (out / f"placebo-{name}" / "evidence.jsonl").unlink()
     assert learnproof.verify(out).verdict == "unproven"

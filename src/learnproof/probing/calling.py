@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,15 @@ def find_function(named: str) -> Callable[..., Any]:
         module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except ModuleNotFoundError as error:
         raise UsageError(f"{place} cannot be imported: {error}. Start from the folder it is in.") from None
+    except UsageError:
+        raise
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(line.filename).name}:{line.lineno}"
+        raise UsageError(
+            f"{place} cannot be imported: it raised {type(error).__name__}: {error} ({where}). Mend that first; what trains "
+            "belongs into the function."
+        ) from None
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from .nodes import REDUCTIONS, THROUGH, number_of, operand, saved, shape_of, walk
-from .terms import Term, additions, one_number, split
+from .terms import Term, additions, averaged_sums, one_number, split
 
 NODES_WALKED = 20_000
 NODES_BESIDE = 200
@@ -80,6 +80,8 @@ class Reading:
         self.terms: list[Term] = []
         self.constants: list[Constant] = []
         self.broadcasts: list[dict[str, Any]] = []
+        self.spread: list[tuple[Any, dict[str, Any]]] = []
+        """Number -> what became N x N there; of those, the ones that change the gradients are among the broadcasts."""
         self.both_sides: list[Any] = []
         """Regressions whose target has a gradient too."""
         self.clips: list[list[float | None]] = []
@@ -116,6 +118,9 @@ def read(torch: Any, roots: list[Any], values: bool = True) -> Reading:
     for root in roots:
         split(torch, root, 1.0, [], reading.terms, 0, values)
         reading.added += additions(root)
+    if reading.spread:
+        harmless = set.union(*(averaged_sums(torch, root, values) for root in roots))
+        reading.broadcasts += [about for number, about in reading.spread if number not in harmless][:8]
     for term in reading.terms[:16]:
         term.nodes = walk([term.node], NODES_WALKED)
         term.members = {number_of(node) for node in term.nodes}
@@ -301,8 +306,8 @@ def _broadcast(node: Any, name: str, reading: Reading) -> None:
         operand = shape_of(following, output)
         if operand == (n, 1) and following.name() in KEPT_DIMENSIONS:
             continue  # a softmax takes a row's own sum from each of its numbers
-        if operand in ((n, 1), (n,), (1, n)) and len(reading.broadcasts) < 8:
-            reading.broadcasts.append({"node": name, "shape": list(shape), "operand": list(operand)})
+        if operand in ((n, 1), (n,), (1, n)) and len(reading.spread) < 8:
+            reading.spread.append((number_of(node), {"node": name, "shape": list(shape), "operand": list(operand)}))
 
 
 def _weighed_late(node: Any, reading: Reading) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .nodes import REDUCTIONS, THROUGH, operand, saved, shape_of
+from .nodes import REDUCTIONS, THROUGH, number_of, operand, saved, shape_of
 
 DEEPEST = 60
 
@@ -104,4 +104,27 @@ def additions(root: Any) -> list[int]:
             waiting.append((both[0], depth + 1))
         elif name in ("MulBackward0", "DivBackward0") and (both[0] is None) != (both[1] is None):
             waiting += [(below, depth + 1) for below in both]
+    return found
+
+
+def averaged_sums(torch: Any, root: Any, values: bool) -> set[Any]:
+    """Sums of which the loss is a mean and nothing else: the mean of (N, 1) + (N,) is that of both, and has their gradients, though it is N x N."""
+    found: set[Any] = set()
+    waiting = [(root, False, 0)]
+    while waiting:
+        node, averaged, depth = waiting.pop()
+        if node is None or depth > DEEPEST:
+            continue
+        name = node.name()
+        if name in ("AddBackward0", "SubBackward0"):
+            if averaged:
+                found.add(number_of(node))
+            waiting += [(operand(node, position), averaged, depth + 1) for position in (0, 1)]
+        elif name in REDUCTIONS:
+            if REDUCTIONS[name] == "mean":
+                waiting.append((operand(node, 0), True, depth + 1))
+        else:
+            scale = _scale(torch, node, name) if values or name in THROUGH or name == "NegBackward0" else None
+            if scale is not None:
+                waiting.append((scale[0], averaged, depth + 1))
     return found

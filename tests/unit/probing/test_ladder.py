@@ -170,6 +170,7 @@ def test_the_function_gets_what_it_names() -> None:
 
 def test_functions_are_found_by_name(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "somebodys_agent.py").write_text("def train(env):\n    return lambda seen: 0\nnumber = 3\n")
+    (tmp_path / "raises_at_once.py").write_text("rate = 1\nrate / 0\n")
     monkeypatch.chdir(tmp_path)
     assert callable(find_function("somebodys_agent:train"))
     assert callable(find_function("somebodys_agent.py:train"))
@@ -179,6 +180,8 @@ def test_functions_are_found_by_name(tmp_path: Any, monkeypatch: pytest.MonkeyPa
         ("somebodys_agent:number", "not a function"),
         ("nowhere_to_be_found:train", "cannot be imported"),
         ("missing.py:train", "no file"),
+        ("raises_at_once:train", r"ZeroDivisionError.*raises_at_once.py:2"),
+        ("raises_at_once.py:train", r"ZeroDivisionError.*raises_at_once.py:2"),
     ):
         with pytest.raises(UsageError, match=said):
             find_function(named)

@@ -157,6 +157,11 @@ class TestWaivers:
         run = train(fault="no step")
         assert verdict_of(run, waive={"weights_changing": "frozen on purpose"}).verdict == "broken"
 
+    def test_a_waiver_of_what_passed_is_no_waiver(self) -> None:
+        verdict = verdict_of(train(), waive={"weights_changing": "not needed"})
+        assert status_of(verdict, "weights_changing") == "pass"
+        assert verdict.waived == ()
+
     def test_a_waived_direction_is_no_proof(self) -> None:
         run = train(fault="policy sign", iterations=24)
         verdict = verdict_of(run, waive={"policy_direction": "an experiment"})

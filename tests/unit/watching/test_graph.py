@@ -105,6 +105,16 @@ def test_n_against_n_by_1_is_a_broadcast_and_matching_shapes_are_none(network):
     assert not read((value @ value.T).mean()).broadcasts  # a square result alone is no broadcast
 
 
+def test_the_mean_of_a_sum_that_became_square_is_that_of_both_and_no_broadcast(network):
+    row, column = network(torch.randn(5, 3))[:, 0], network(torch.randn(5, 3))[:, :1]
+    assert not read((0.2 * row - column).mean()).broadcasts
+    assert not read(-(0.2 * row - column).mean() + row.mean()).broadcasts
+    assert read((0.2 * row - column).sum()).broadcasts  # five times the gradient
+    assert read((row * column).mean()).broadcasts
+    assert read(((row - column) * torch.randn(5)).mean()).broadcasts
+    assert read((row - column).abs().mean()).broadcasts
+
+
 def test_all_columns_for_every_row_is_one_too(network):
     values, actions, rows = network(torch.randn(5, 3)), torch.tensor([0, 1, 1, 0, 1]), torch.arange(5)
     assert read(((values[:, actions] - torch.randn(5)) ** 2).mean()).broadcasts[0]["shape"] == [5, 5]

@@ -39,8 +39,10 @@ def is_written_entropy(term: Mapping[str, Any]) -> bool:
     actions are in the actor's loss of a discrete SAC, it is more than an entropy; a logarithm less a logsumexp is still one."""
     near = term["structure"][:4]
     product = near[:1] == ["MulBackward0"] and "sum" in term["reductions"]
-    more = any(n in SUMS for n in near[1:3]) and "LogsumexpBackward0" not in term["structure"][:8]
-    return product and not more and any(n in SOFTMAX for n in near) and any(n in LOG_SOFTMAX for n in near)
+    by_logsumexp = "LogsumexpBackward0" in term["structure"][:5]
+    more = any(n in SUMS for n in near[1:3]) and not by_logsumexp
+    logarithm = by_logsumexp or any(n in LOG_SOFTMAX for n in near)
+    return product and not more and logarithm and any(n in SOFTMAX for n in near)
 
 
 def is_stacked(shape: tuple[int, ...]) -> bool:

@@ -114,6 +114,23 @@ def test_wrong_treatments_of_ends_are_named(seed):
     assert late.inner["stop"] > 0
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.3])
+@pytest.mark.parametrize("twin", [False, True])
+def test_what_a_policy_over_whole_numbers_expects_of_one_critic_or_two(temperature, twin):
+    arrays, rng = batch(5)
+    arrays["n2.output"] = rng.normal(0, 2, (ROWS, ACTIONS)).astype(np.float32)
+    logits, one, two = (arrays[f"n{i}.output"].astype(float) for i in range(3))
+    log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    value = np.minimum(one, two) if twin else one
+    future = (np.exp(log_p) * (value - temperature * log_p)).sum(axis=1)
+    y = arrays["t.reward"] + GAMMA * ~arrays["t.terminated"] * future
+    (found, *_) = explained(arrays, y, names=("actor", "first", "second")).explanations
+    assert found.networks == (("first", "second") if twin else ("first",))
+    assert "by actor" in found.future
+    assert found.temperature == pytest.approx(temperature, abs=1e-3)
+    assert set(found.terminal) == {"stop"}
+
+
 def soft_batch(seed: int) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(100 + seed)
     before = rng.normal(0, 1, (ROWS, 2)).astype(np.float32)

@@ -46,6 +46,24 @@ def test_true_rows_pass():
     assert finding().status == "pass"
 
 
+def asked_for_many_actions(arrays, rng):
+    """As CQL's penalty does: eight states, each for four actions, so that the rows are not those of the memory's draw."""
+    arrays["t.observation"] = np.repeat(rng.integers(1, 2**60, ROWS // 4), 4).astype(np.uint64)
+
+
+def of_single_states(arrays, rng):
+    arrays["t.observation"] = rng.integers(1, 2**60, ROWS).astype(np.uint64)
+
+
+@pytest.mark.parametrize(("states", "status"), [(of_single_states, "fail"), (asked_for_many_actions, "undecided")])
+def test_states_that_stand_there_for_several_actions_are_no_rows_of_a_memory(states, status):
+    def spoil(arrays, rng):
+        stays(arrays, rng)
+        states(arrays, rng)
+
+    assert finding(spoil).status == status
+
+
 def torn(arrays, rng):
     for key in ("n0.ahead", "n1.ahead"):
         arrays[key][:] = np.where(rng.random(ROWS) < 0.9, ELSEWHERE, 3)
