@@ -51,6 +51,21 @@ def test_a_healthy_loop_keeps_its_output_and_code_and_gets_a_verdict(tmp_path, l
     assert (tmp_path / "run" / "report.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("raise KeyboardInterrupt", "was ended by SIGINT"),
+        ("raise SystemExit(7)", "ended with exit code 7"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "was ended by SIGTERM"),
+    ],
+)
+def test_a_script_that_ended_early_is_judged_and_that_it_did_is_said(tmp_path, loop, ending, said):
+    loop.write_text(LOOP + ending + "\n")
+    done = watch(tmp_path, "--", sys.executable, str(loop), "0.1", "20")
+    assert f"The script {said}; what it did until then was judged." in done.stderr
+    assert "UNPROVEN" in done.stderr
+
+
 def test_strict_gives_the_verdicts_code(tmp_path, loop):
     assert watch(tmp_path, "--strict", "--quiet", "--", sys.executable, str(loop), "0.1", "20").returncode == 3
     broken = watch(tmp_path, "--strict", "--", sys.executable, str(loop), "0.0", "20")

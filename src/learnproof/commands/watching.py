@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,6 +69,8 @@ def watch(arguments: Watch) -> int:
         sys.stdout.flush()
         console = open_console(sys.stderr)
         print_verdict(done.verdict.to_json(), folder=done.folder.path, title=str(done.folder.path), console=console)
+        if done.returncode and not done.stopped:
+            print(f"The script {_ending(done.returncode)}; what it did until then was judged.", file=sys.stderr)
     if arguments.json is not None and done.verdict is not None:
         write_file(arguments.json, done.folder.verdict.read_bytes())
     if done.stopped:
@@ -75,6 +78,15 @@ def watch(arguments: Watch) -> int:
     if done.returncode == 0 and arguments.strict:
         return FAILED if done.verdict is None else done.verdict.exit_code
     return end_like(done.returncode)
+
+
+def _ending(returncode: int) -> str:
+    """How a script that did not end well ended; a shell or a handler says a signal as 128 and its number."""
+    number = -returncode if returncode < 0 else returncode - 128
+    try:
+        return f"was ended by {signal.Signals(number).name}"
+    except ValueError:
+        return f"ended with exit code {returncode}"
 
 
 def _room_for(path: Path | None) -> None:

@@ -38,7 +38,8 @@ def missing_quorum(evidence: Evidence, findings: Sequence[Finding], waived: Cont
     for alternatives in _questions(evidence, by_name):
         asked = [by_name[name] for name in alternatives]
         if all(finding.status != "pass" for finding in asked):
-            missing += [lacks(finding, waived) for finding in asked]
+            could = [finding for finding in asked if finding.status != "not_applicable"]
+            missing += [lacks(finding, waived) for finding in could or asked]
     return missing
 
 
