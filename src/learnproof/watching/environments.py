@@ -29,6 +29,7 @@ from .session import Session, reading, sense
 from .streams import Stream, array_of, autoreset_of, cuts_inside, parts_of, success_of, time_limit_of
 from .transitions import ACTION_WIDTH, TRANSITIONS_KEPT
 
+CHOICES_KEPT = 1_024
 EPISODES_TOLD = 20_000
 """Episodes written one by one; past it every second, fourth, ... one, with the count of those left out."""
 
@@ -66,6 +67,8 @@ class Environments:
         self.window_start = 0
         self.only: Any = None
         """Which copies of a vector the reset under way is for; None = all."""
+        self.choices: dict[int, Any] = {}
+        """Actions that are whole numbers, as rows."""
         self.cores = Cores()
         self.insides: dict[int, tuple[Any, Stream]] = {}
         """id of an environment of a library inside of a home-made one -> reference to it, and the outer one's stream."""
@@ -112,13 +115,18 @@ class Environments:
         """A home-made one of which nothing is known before its first step."""
         return type(environment) in self.classes.home_made and id(environment) not in self.streams
 
+    def _holds(self, environment: Any) -> bool:
+        """Whether what it returned last is kept already, as it is from step to step of short cycles."""
+        known = self.streams.get(id(environment))
+        return known is not None and known[1].held is not None and known[0]() is environment
+
     def enter_step(self, given: tuple[Any, ...], named: dict[str, Any]) -> bool | None:
         """None for a step inside of another one's, whose reward is wanted."""
         outermost = self._enter(given)
         if outermost and (self.session.cycle_updates or self.session.window):
             if self.session.cycle_updates:
                 self.session.cycle_begins()
-            if not self._unmet(given[0]):
+            if not self._holds(given[0]) and not self._unmet(given[0]):
                 self.begin_keeping(given[0])  # of several that are stepped in turn, each has its own first step
         wanted = bool(given) and (id(given[0]) in self.cores.known or id(given[0]) in self.insides)
         return outermost or (None if wanted else False)
@@ -183,7 +191,10 @@ class Environments:
                 truncated = truncated or not terminated
         stream.last_observation = observation
         if self._keeping():
-            self._keep(stream, observation, action, reward, terminated, truncated, info, resets)
+            numpy = session.numpy
+            plain = type(observation) is numpy.ndarray and type(action) in (int, numpy.ndarray, numpy.int64)
+            keep = self._keep_plain if plain else self._keep
+            keep(stream, observation, action, reward, terminated, truncated, info, resets)
         else:
             stream.held = self.current = None
 
@@ -281,8 +292,7 @@ class Environments:
         self.current = None if rows is None else rows.copy()
         return self.current
 
-    @reading("transitions")
-    def _keep(
+    def _kept(
         self,
         stream: Stream,
         observation: Any,
@@ -297,11 +307,9 @@ class Environments:
         before, stream.held = stream.held, self._rows(observation, stream)
         if before is None or stream.held is None:
             return
-        copies = stream.copies
-        done = flat_rows(numpy, action, copies if stream.vector else None)
         if not self.session.widths[0]:
-            self.session.widths = _widths(numpy, observation, action, copies if stream.vector else None)
-        done = numpy.zeros((copies, 1), numpy.float32) if done is None else done[:, :ACTION_WIDTH].copy()
+            self.session.widths = _widths(numpy, observation, action, stream.copies if stream.vector else None)
+        done = self._done(stream, action)
         if stream.vector:
             reward, terminated, truncated = (numpy.array(value) for value in (reward, terminated, truncated))
         final = self._final(numpy, info, stream) if stream.vector else None
@@ -316,6 +324,23 @@ class Environments:
             playing.acted(stream, stream.names_before, done)
         elif self.session.window and self.session.aliases.known:
             self.journal.enter_waiting()  # the next call of a network asks for the names of its rows
+
+    _keep_plain = sense("transitions")(_kept)
+    _keep = reading("transitions")(_kept)
+    """Where tensors may be among what is read."""
+
+    def _done(self, stream: Stream, action: Any) -> Any:
+        """The action as rows; those that are whole numbers come again and again, and are made once."""
+        numpy = self.session.numpy
+        whole = not stream.vector and type(action) in (int, numpy.int64)
+        known = self.choices.get(action) if whole else None
+        if known is not None:
+            return known
+        rows = flat_rows(numpy, action, stream.copies if stream.vector else None)
+        done = numpy.zeros((stream.copies, 1), numpy.float32) if rows is None else rows[:, :ACTION_WIDTH].copy()
+        if whole and len(self.choices) < CHOICES_KEPT:
+            self.choices[action] = done
+        return done
 
     def _final(self, numpy: Any, info: Any, stream: Stream) -> Any:
         """Identities of the true last observations that an autoreset hid, 0 where there is none."""

@@ -13,6 +13,7 @@ help: fused optimizers and .data do not count them up.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from .session import Session, reading, sense
@@ -39,8 +40,9 @@ class Follower:
         self.looks = 0
         self.pulls = 0
         """Of so many looks before a step, those at which the leader stood elsewhere than after the step before."""
-        self.views: list[tuple[Any, int]] = []
-        self.leader_views: list[tuple[Any, int]] = []
+        self.views: list[tuple[Callable[[int], float], int]] = []
+        """How a number is read, and its place."""
+        self.leader_views: list[tuple[Callable[[int], float], int]] = []
         self.statistics = _statistics(module), _statistics(leader)
         """Numbers of their buffers (running means) when they met."""
         self.pointers: tuple[int, ...] = ()
@@ -65,8 +67,8 @@ class Follower:
         own, led = list(self.module.parameters()), list(self.leader.parameters())
         self.pointers = _pointers(own, led)
         places = _places([p.numel() for p in own])
-        self.views = [(own[tensor].detach().reshape(-1).numpy(), at) for tensor, at in places]
-        self.leader_views = [(led[tensor].detach().reshape(-1).numpy(), at) for tensor, at in places]
+        self.views = [(own[tensor].detach().reshape(-1).numpy().item, at) for tensor, at in places]
+        self.leader_views = [(led[tensor].detach().reshape(-1).numpy().item, at) for tensor, at in places]
         self.now = _read(self.views)
         self.leader_now = _read(self.leader_views)
 
@@ -269,8 +271,8 @@ def _places(sizes: list[int]) -> list[tuple[int, int]]:
     return places
 
 
-def _read(views: list[tuple[Any, int]]) -> list[float]:
-    return [view.item(at) for view, at in views]
+def _read(views: list[tuple[Callable[[int], float], int]]) -> list[float]:
+    return [number(at) for number, at in views]
 
 
 def _statistics(module: Any) -> list[float]:

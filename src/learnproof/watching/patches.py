@@ -37,6 +37,8 @@ class Patches:
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, str, Any, Any]] = []
+        self._made: dict[tuple[int, str], tuple[Any, Any, Any]] = {}
+        """(id of the owner, name) -> owner, original, replacement: windows open hundreds of times, and one replacement serves them all."""
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
         """owner.name = make(original), looking like the original; False where owner itself has no such function, or `make`
@@ -44,9 +46,18 @@ class Patches:
         original = vars(owner).get(name)
         if not isinstance(original, FunctionType) or getattr(original, "_learnproof", False):
             return False
-        replacement = make(original)
-        if replacement is None:
-            return False
+        of, known, replacement = self._made.get((id(owner), name), (None, None, None))
+        if of is not owner or known is not original:
+            replacement = make(original)
+            if replacement is None:
+                return False
+            self._dress(replacement, original)
+            self._made[id(owner), name] = owner, original, replacement
+        setattr(owner, name, replacement)
+        self._done.append((owner, name, original, replacement))
+        return True
+
+    def _dress(self, replacement: Any, original: Any) -> None:
         try:
             functools.update_wrapper(replacement, original)
         except (AttributeError, TypeError):
@@ -54,9 +65,6 @@ class Patches:
         if isinstance(replacement, FunctionType):
             replacement.__code__ = replacement.__code__.replace(co_filename=HIDDEN, co_name=original.__code__.co_name)
         replacement._learnproof = True
-        setattr(owner, name, replacement)
-        self._done.append((owner, name, original, replacement))
-        return True
 
     def undo(self) -> None:
         """Somebody else may have replaced ours meanwhile (another watcher, a profiler): theirs then stays."""

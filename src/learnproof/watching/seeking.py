@@ -30,7 +30,7 @@ class Seeking:
 
     def cycle_begins(self) -> None:
         """After the plan has had its say: a window goes before."""
-        wanted = not self.session.window and self._is_due() and bool(self._kinds())
+        wanted = not self.session.window and self.is_due() and bool(self._kinds())
         if wanted and self.active:
             self.session.senses["calls"].forget()
         elif wanted:
@@ -65,7 +65,7 @@ class Seeking:
                 return True
         return False
 
-    def _is_due(self) -> bool:
+    def is_due(self) -> bool:
         session = self.session
         if session.long_lately or session.numpy is None or session.cycle < SHORT_FIRST or self.read >= MOST_READ:
             return False

@@ -158,7 +158,8 @@ class Session:
             self.open_window()
         elif self.window:
             self.close_window()
-        self._seek()
+        if self.seeking.active or self.seeking.is_due():
+            self._seek()
 
     def open_window(self) -> None:
         if self.window or self.torch is None:
