@@ -215,18 +215,19 @@ def _regression(torch: Any, node: Any, name: str, reading: Reading) -> None:
     if first is not None and second is not None:
         reading.both_sides.append(node)
     elif second is None:
-        _keep(torch, reading, "target", saved(node, "target"), node, first, saved(node, "self"))
+        target = saved(node, "target")
+        if torch.is_tensor(target) and not bool(target.any()) and _difference(torch, node, reading):
+            return  # huber_loss(v - y, 0): zeros are not what v is drawn to
+        _keep(torch, reading, "target", target, node, first, saved(node, "self"))
     else:
         _keep(torch, reading, "target", saved(node, "self"), node, second, saved(node, "target"))
 
 
-def _difference(torch: Any, node: Any, reading: Reading) -> None:
-    """(v - y)^2 keeps v - y; with v known from a module's call, y follows."""
-    below = operand(node, 0)
-    while below is not None and below.name() in THROUGH:
-        below = operand(below, 0)
+def _difference(torch: Any, node: Any, reading: Reading) -> bool:
+    """(v - y)^2 keeps v - y; with v known from a module's call, y follows. False where there is no difference."""
+    below = _seen_through(operand(node, 0))
     if below is None or below.name() not in ("SubBackward0", "RsubBackward1"):
-        return
+        return False
     first, second = operand(below, 0), operand(below, 1)
     if below.name() == "RsubBackward1":
         _keep(torch, reading, "difference", saved(node, "self"), node, first, sign=-1)
@@ -235,6 +236,7 @@ def _difference(torch: Any, node: Any, reading: Reading) -> None:
     elif first is not None or second is not None:
         sign = 1 if second is None else -1
         _keep(torch, reading, "difference", saved(node, "self"), node, first if second is None else second, sign=sign)
+    return True
 
 
 def _is_of_a_mean_error(node: Any) -> bool:

@@ -204,3 +204,14 @@ def test_a_reading_that_has_let_go_keeps_no_weight_and_still_knows_its_nodes():
     assert alive() is None
     assert number in reading.terms[0].members
     assert number in reading.constants[0].near
+
+
+@pytest.mark.parametrize("loss_of", [F.huber_loss, F.smooth_l1_loss, F.mse_loss])
+def test_an_error_that_is_drawn_to_zeros_is_a_difference(network, loss_of):
+    prediction, target = network(torch.randn(6, 3))[:, 0], torch.randn(6)
+    error = prediction - target
+    reading = read(loss_of(error, torch.zeros_like(error)))
+    assert not constants(reading, "target")
+    assert torch.equal(constants(reading, "difference")[0].value, error.detach())
+    drawn_to_zero = read(loss_of(prediction, torch.zeros(6)))
+    assert torch.equal(constants(drawn_to_zero, "target")[0].value, torch.zeros(6))

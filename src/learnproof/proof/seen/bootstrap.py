@@ -175,7 +175,7 @@ def _explain(
                 inner=_count(y[~(terminated | cut)], {"go on": goes_on, "stop": stops}, ~(terminated | cut), tolerance),
             )
         )
-    alone = _solve(reward[:, None], y, np.ones(len(y), bool), spread)
+    alone = _solve(reward[:, None], y, np.ones(len(y), bool), spread) if y.any() else None
     return Bootstrapped(
         update=loss.update,
         module=regression.module,

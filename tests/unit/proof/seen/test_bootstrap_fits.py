@@ -185,6 +185,7 @@ def test_rewards_alone_and_noise_are_told_apart():
     noise = explained(arrays, rng.normal(size=ROWS))
     assert noise.explanations == []
     assert noise.reward_only > 0.1
+    assert explained(arrays, np.zeros(ROWS)).reward_only > 0.1  # no reward times 0 explains a target of 0
 
 
 def windows(seed: int, steps: int, constant: bool = False) -> tuple[dict[str, np.ndarray], np.ndarray]:
