@@ -30,6 +30,7 @@ def attach(session: Session) -> None:
 class Follower:
     def __init__(self, index: int, module: Any, leader: Any) -> None:
         self.index = index
+        self.pair = (id(module), id(leader))
         self._module = weakref.ref(module)
         self._leader = weakref.ref(leader)
         self.steps = 0
@@ -117,6 +118,11 @@ class Lineage:
             if not follower.alive:
                 self.followers.remove(follower)  # its views would keep the weights of a deleted network in memory
                 self._tell_totals(follower)
+                self.paired.pop(follower.pair, None)
+                self.looked_at = (
+                    -1,
+                    -1,
+                )  # of a run that goes on from a checkpoint, the new network takes the old one's place
                 continue
             follower.steps += 1
             now = _read(follower.views)
@@ -180,7 +186,10 @@ class Lineage:
                 self._pair(module, leader, inside)
 
     def _pair(self, module: Any, leader: Any, inside: set[int]) -> None:
-        if id(module) in inside or (id(module), id(leader)) in self.paired or len(self.followers) >= FOLLOWERS:
+        if id(module) in inside or len(self.followers) >= FOLLOWERS:
+            return
+        if (id(module), id(leader)) in self.paired:
+            inside.update(id(inner) for inner in module.modules())
             return
         self.paired[(id(module), id(leader))] = True
         if any(p.device.type != "cpu" for p in module.parameters()):

@@ -81,7 +81,9 @@ class TargetNetworks(SeenCheck):
                 cause="The network was assigned and not copied: two names for one object.",
                 advice="Build the target with copy.deepcopy(network), and synchronise it with load_state_dict.",
             )
-        findings = [self._one(seen, follower) for follower in targets(seen)]
+        there = targets(seen)
+        stayed = [each for each in there if each.totals is None or each.totals.steps >= MIN_MOVES]
+        findings = [self._one(seen, follower) for follower in stayed or there]
         order = {"fail": 0, "undecided": 1, "pass": 2}
         return min(findings, key=lambda finding: order[finding.status])
 
@@ -131,7 +133,10 @@ class TargetNetworks(SeenCheck):
         siblings = [
             other.name
             for other in targets(seen)
-            if other.totals is not None and other.totals.moves >= MIN_MOVES and other.name != follower.name
+            if other.totals is not None
+            and other.name != follower.name
+            and MIN_MOVES <= other.totals.moves
+            and MIN_MOVES * other.totals.steps <= steps * other.totals.moves
         ]
         if moves == 0 and siblings:
             return self.finding(

@@ -121,6 +121,14 @@ def test_each_way_to_leave_one_behind_is_named(followers, says):
     assert found.advice
 
 
+def test_one_that_was_let_go_before_it_could_move_accuses_nobody():
+    """A run that goes on from a checkpoint makes its networks anew; the old ones may be met once more on their way out."""
+    gone = follower("old_target", 0.0, 0, 1, steps=0)
+    assert finding(follower("q_target", 0.005, 1), gone).status == "pass"
+    seldom = follower("q_target", 1.0, 150)
+    assert finding(seldom, follower("actor_target", 0.0, 0, 1, steps=2_000)).status != "fail"
+
+
 def test_a_target_that_has_not_moved_yet_is_undecided():
     assert finding(follower("q_target", 0.0, 0)).status == "undecided"
 
