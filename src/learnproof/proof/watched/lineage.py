@@ -135,7 +135,7 @@ class TargetNetworks(SeenCheck):
             for other in targets(seen)
             if other.totals is not None
             and other.name != follower.name
-            and MIN_MOVES <= other.totals.moves
+            and other.totals.moves >= MIN_MOVES
             and MIN_MOVES * other.totals.steps <= steps * other.totals.moves
         ]
         if moves == 0 and siblings:
