@@ -18,6 +18,7 @@ import numpy as np
 
 from ...evidence import Evidence
 from ...evidence.watched import LossSeen
+from .inner_layers import graded_rows, silent_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -117,7 +118,18 @@ class Loss:
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        return self.evidence.arrays_of(self.event)
+        arrays = self.evidence.arrays_of(self.event)
+        if self.event.transitions_of is None or "t.observation" not in arrays:
+            return arrays
+        shown = [arrays["t." + name] for name in ("observation", "next_observation", "final_observation")]
+        known = np.concatenate([*shown, arrays[self.event.transitions_of]])
+        graded = graded_rows(arrays, len(self.event.calls), len(self.event.log_probs), known)
+        return arrays | graded | silent_rows(arrays, len(self.event.silent), known)
+
+    def speaks_of(self, observations: Array) -> None:
+        """What the environments showed in its cycle, where that did not come with the loss."""
+        if self.event.transitions_of is None:
+            self.arrays |= graded_rows(self.arrays, len(self.event.calls), len(self.event.log_probs), observations)
 
     @cached_property
     def structure(self) -> tuple[Any, ...]:

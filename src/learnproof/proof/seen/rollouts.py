@@ -19,6 +19,7 @@ import numpy as np
 
 from ...evidence import Evidence
 from ...evidence.reader import Sample
+from .inner_layers import timed_rows
 from .losses import Array, Loss
 
 COLUMNS = (
@@ -251,6 +252,11 @@ def read_rollouts(evidence: Evidence, by_cycle: Mapping[int, Sequence[Loss]]) ->
         columns: dict[str, Any] = {name: sample[name] for name in COLUMNS}
         columns["reward"] = columns["reward"].astype(np.float64)
         losses = list(by_cycle.get(cycle, []))
+        shown = np.concatenate([columns["observation"], columns["next_observation"]])
+        for loss in losses:
+            loss.speaks_of(shown)
+        for each in calls.get(cycle, []):
+            each.arrays.update(timed_rows(each.arrays, each.event.modules, shown))
         if not _recognised(columns["observation"], losses):
             for each in calls.get(cycle, []):
                 _name_by_inputs(columns, each)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -75,7 +75,42 @@ class Seen:
         self.environment_totals = {e.index: e for e in evidence.of(EnvironmentTotals) if e.process == self.process}
         totals = [e for e in evidence.of(Watched) if e.process == self.process]
         self.totals = totals[-1] if totals else None
-        self.reaches = {e.index: frozenset(e.parameters) for e in evidence.of(Reach) if e.process == self.process}
+        reaches = {e.index: frozenset(e.parameters) for e in evidence.of(Reach) if e.process == self.process}
+        self.deputies = self._deputies(set().union(*reaches.values()))
+        self.reaches = {i: frozenset(self._acting_for(name) for name in names) for i, names in reaches.items()}
+
+    def _deputies(self, reached: set[str]) -> dict[str, str]:
+        """Networks that a loss reaches -> the one that takes their gradients over. Workers of an asynchronous learner differentiate copies of
+        the network and hand the gradients to the original: its optimizer finds gradients, though no loss reaches what it holds."""
+        fed = {step.optimizer for step in self.steps if step.grad_norm and step.parameters}
+        held = set().union(*(self.owned[index] for index in fed if not self.owned[index] & reached))
+        forms: dict[Any, list[ModuleSeen]] = defaultdict(list)
+        for module in self.modules.values():
+            form = [(str(name).removeprefix(module.name), str(shape)) for name, shape, _ in module.parameters]
+            forms[module.kind, tuple(form)].append(module)
+        found: dict[str, str] = {}
+        for alike in forms.values():
+            names = {module.name: {str(name) for name, _, _ in module.parameters} for module in alike}
+            principal = next((name for name, own in names.items() if own and own <= held), None)
+            if principal is not None:
+                found |= {name: principal for name, own in names.items() if own & reached and not own & self.all_owned}
+        return found
+
+    def _acting_for(self, name: str) -> str:
+        """A module or parameter by the name that it has in the network which takes its gradients over."""
+        for deputy, principal in self.deputies.items():
+            if name == deputy or name.startswith(deputy + "."):
+                return principal + name[len(deputy) :]
+        return name
+
+    def _renamed(self, event: LossSeen) -> LossSeen:
+        if not self.deputies:
+            return event
+        calls, silent = (
+            [{**about, "module": self._acting_for(str(about.get("module")))} for about in listed]
+            for listed in (event.calls, event.silent)
+        )
+        return replace(event, calls=calls, silent=silent)
 
     @cached_property
     def losses(self) -> list[Loss]:
@@ -91,7 +126,7 @@ class Seen:
         nothing: frozenset[str] = frozenset()
         return [
             Loss(
-                event,
+                self._renamed(event),
                 self.evidence,
                 self.reaches.get(event.reach, nothing),
                 [self.reaches.get(int(term["reach"]), nothing) for term in event.terms],

@@ -132,6 +132,8 @@ _FAULTS_AT_ENDS = (
 FEWEST_ROWS_FOR_BOTH = 16
 MONTE_CARLO = 0.9999
 """Lambda from which returns are plain sums."""
+BEYOND_ONE = 1.0005
+"""No honest discount: read forwards, a sum of past rewards grows by 1 / gamma from step to step."""
 CLEARLY_SCALED = 0.05
 EXACT_ROWS = 2
 """Rows of one kind that agree with one wrong treatment, and with no other: each to rounding."""
@@ -336,7 +338,7 @@ class ReturnsRecomputed(SeenCheck):
                 "One of two tables [steps, environments] was transposed before both were flattened.",
                 "Flatten observations, actions, returns and advantages from tables of the same shape.",
             )
-        if scale < 0 and gamma > 1 and abs(scale + gamma) < 0.01 * gamma:  # y[t + 1] = r[t] + y[t] / gamma
+        if scale < 0 and gamma > BEYOND_ONE:  # y[t + 1] = c r[t] + y[t] / gamma
             return fail(
                 f"The returns are sums of past rewards, discounted by {1 / gamma:.4g}: they are in reversed order.",
                 "The list of returns was built from the end and not turned round.",
