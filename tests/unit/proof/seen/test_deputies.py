@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
+from made_losses import made_loss, nothing
 
 from learnproof.evidence.watched import LossSeen, ModuleSeen, OptimizerSeen, OptimizerStep, Reach
 from learnproof.proof.seen.inner_layers import graded_rows, silent_rows, timed_rows
 from learnproof.proof.seen.view import seen
 from learnproof.proof.watched.ownership import LossesReachWeights, WeightsOwned
-
-from made_losses import made_loss, nothing
 
 LAYERS = ("body.weight", "body.bias", "head.weight", "head.bias")
 
