@@ -31,6 +31,7 @@ MATCHED = 1e-4
 """Largest error over the spread of the targets: right definitions reach 1e-6 in float32."""
 NEAR = 1e-3
 """The same for a single special row."""
+ROUNDING, MUCH_NEARER = 1e-6, 20
 ONLY_ROUNDING = 1e-4
 MOST_INNER = 0.8
 """Share of the inner rows that a definition must explain; ends written to the wrong rows spoil a few of them."""
@@ -284,9 +285,11 @@ def _signed_correction(soft: str, answer: Array) -> str:
 
 
 def _simplest(found: list[Explanation]) -> list[Explanation]:
-    """Without a log-probability where none is needed."""
+    """Without a log-probability where none is needed; and of corrections of a squashed action, which differ little once it is hardly drawn at
+    random any more, those that explain to rounding where one does."""
     hard = [each for each in found if not each.soft]
-    return hard or found
+    nearest = min((each.error for each in found), default=0.0)
+    return hard or [each for each in found if each.error <= max(ROUNDING, MUCH_NEARER * nearest)]
 
 
 def _solve(columns: Array, y: Array, rows: Array, spread: float) -> tuple[Array, float] | None:
