@@ -25,11 +25,7 @@ FAULTS = {
     "squashed_twice": ["shapes", "broken", "the Jacobian term takes the tanh of the action, which is squashed already"],
     "twins_are_one": ["signs", "broken", "the critic's forward evaluates its first network twice and never the second"],
     "gradient_left_behind": ["signs", "broken", "critic gradients are not cleared of what the actor loss left in them"],
-    "distance_is_paid": [
-        "goal",
-        "not proven",
-        "the reward is the distance to the pocket itself, so keeping away from it pays",
-    ],
+    "distance_is_paid": ["goal", "not proven", "the reward is the distance to the pocket, so keeping away pays"],
 }
 HEALTHY = {
     "": "plain: twin critics, soft targets, temperature loss on alpha itself",

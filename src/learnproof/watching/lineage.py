@@ -119,10 +119,7 @@ class Lineage:
                 self.followers.remove(follower)  # its views would keep the weights of a deleted network in memory
                 self._tell_totals(follower)
                 self.paired.pop(follower.pair, None)
-                self.looked_at = (
-                    -1,
-                    -1,
-                )  # of a run that goes on from a checkpoint, the new network takes the old one's place
+                self.looked_at = (-1, -1)  # a network that was made anew may stand in its place
                 continue
             follower.steps += 1
             now = _read(follower.views)
