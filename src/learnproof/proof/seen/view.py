@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ...evidence import Evidence
 from ...evidence.watched import (
     CalledAs,
@@ -32,6 +34,10 @@ from .losses import Loss
 from .pooling import pooled
 from .rollouts import Rollout, read_rollouts, read_short_rollouts
 from .spaces import box_bounds
+
+PLAYED_BY_NETWORKS = 0.25
+"""Share of a rollout's steps before which a network was asked; the calls of a long one may not all have been kept."""
+MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -206,6 +212,39 @@ class Seen:
             for rollout in self.rollouts
             if any(not policy.even for loss in rollout.losses for policy in loss.policies)
         }
+
+    def drawn(self, cycle: int) -> list[Loss]:
+        """The cycle's `unmoved` losses, where the actions that they score were drawn by a network in it. Who trains on a data set learns
+        log-probabilities of what a script or another policy did, in this cycle or in an earlier one."""
+        return [loss for loss in self.unmoved(cycle) if not self._of_a_data_set(cycle, loss)]
+
+    def _of_a_data_set(self, cycle: int, loss: Loss) -> bool:
+        played = next((rollout for rollout in self.rollouts if rollout.cycle == cycle), None)
+        rows = loss.policies[0].rows
+        if played is None or loss.policies[0].time is not None or cycle not in self._long_cycles:
+            return False
+        copies = len(np.unique(np.stack([played.stream, played.copy]), axis=1).T)
+        playing = [(times < played.time.max(), times, asked) for times, asked in self._asked[cycle]]
+        moments = {int(moment) for then, times, _ in playing for moment in np.unique(times[then])}
+        if len(moments) < PLAYED_BY_NETWORKS * len(played.time) / copies:
+            return True
+        shown = np.concatenate([played.observation, *(asked[then] for then, _, asked in playing)])
+        return rows is not None and bool(np.isin(rows, shown).mean() < MOSTLY)
+
+    @cached_property
+    def _long_cycles(self) -> set[int]:
+        """Those whose silent calls were written down with the rollout, if there were any."""
+        return {sample.event.update for sample in self.evidence.samples("transitions")}
+
+    @cached_property
+    def _asked(self) -> dict[int, list[tuple[Any, Any]]]:
+        """cycle -> moments and rows of the silent calls that were kept of it."""
+        found: dict[int, list[tuple[Any, Any]]] = defaultdict(list)
+        for sample in self.evidence.samples("calls"):
+            names = (f"m{position}." for position in range(len(sample.event.modules)))
+            pairs = ((sample.arrays.get(name + "time"), sample.arrays.get(name + "rows")) for name in names)
+            found[sample.event.update] += [pair for pair in pairs if pair[0] is not None and pair[1] is not None]
+        return found
 
     def unmoved(self, cycle: int) -> list[Loss]:
         """The cycle's first loss with log-probabilities, where no loss before it has moved their network."""

@@ -311,8 +311,17 @@ def _other_actions(loss: Loss) -> float | None:
             continue
         if len(given) <= int(rows.max()):
             continue
-        return _unlike(given[rows].astype(np.float64), done.astype(np.float64))
+        real = _went_as_asked(loss, len(rows))
+        return _unlike(given[rows][real].astype(np.float64), done[real].astype(np.float64))
     return None
+
+
+def _went_as_asked(loss: Loss, count: int) -> Array:
+    """Rows whose next state is asked about as the environment returned it; all where nobody is asked about next states. A model may imagine
+    what another action leads to from a state that was really there."""
+    asked = [steps >= 0 for steps in _asked(loss).values() if len(steps) == count]
+    ahead = [each for each in asked if each.any()]
+    return np.any(ahead, axis=0) if ahead else np.ones(count, bool)
 
 
 def _unlike(given: Array, done: Array) -> float | None:

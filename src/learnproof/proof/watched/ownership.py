@@ -118,8 +118,10 @@ def acting_modules(seen: Seen) -> set[str]:
 
 
 def _never_reached(seen: Seen, acting: set[str]) -> set[str]:
-    """Acting modules whose weights ask for gradients, are held by an optimizer, and are reached by no loss."""
+    """Acting modules whose weights ask for gradients, are held by an optimizer, and are reached by no loss. Weights that were found with gradients
+    are reached by one that was not looked at: the first updates of each cycle may all be the critic's."""
     reached = set().union(*(loss.reach for loss in seen.training_losses))
+    reached |= {name for step in seen.steps for name, (norm, *_) in step.parameters.items() if norm}
     found = set()
     for module in acting:
         own = {name for name in seen.trainable if name.startswith(module + ".")}

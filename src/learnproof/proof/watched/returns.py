@@ -360,6 +360,8 @@ class ReturnsRecomputed(SeenCheck):
     def _by_weights(self, seen: Seen) -> Finding:
         fits: list[WeightFit] = []
         for rollout in seen.rollouts:
+            if _begins_again(rollout):
+                continue  # compared with others from the same start, a whole return is an honest weight
             for loss in rollout.policy_losses[:1]:
                 for policy in loss.policies[:1]:
                     if policy.rows is not None or policy.time is not None:
@@ -442,3 +444,12 @@ def _trained_empty_steps(seen: Seen) -> int:
                 used |= set() if rows is None else {int(identity) for identity in rows.tolist()}
             count += len(empty & used)
     return count
+
+
+def _begins_again(rollout: Rollout) -> bool:
+    """Whether most of its episodes have another one beside them that began in the same state: played several times on purpose."""
+    before = rollout.preceding
+    first = (before < 0) | rollout.ended[before] | rollout.resets[before]
+    starts = Counter(rollout.observation[first & ~rollout.resets].tolist())
+    again = sum(count for count in starts.values() if count > 1)
+    return len(starts) > 1 and again > sum(starts.values()) / 2

@@ -144,7 +144,7 @@ def _at_an_edge(seen: Seen) -> tuple[int, int]:
     of their column, beyond one of each: of a continuous law no two are alike."""
     numbers = edges = 0
     for cycle in sorted(seen.on_policy_cycles):
-        for loss in seen.unmoved(cycle):
+        for loss in seen.drawn(cycle):
             for policy in loss.policies[:1]:
                 if policy.kind != "Normal" or policy.action is None or policy.action.size != policy.value.size:
                     continue
@@ -178,7 +178,7 @@ def _surprises(seen: Seen) -> _Surprises:
 
 def _scored(seen: Seen) -> list[tuple[Array, Array]]:
     """(log-probabilities of what was done, logits [rows, actions])."""
-    first = [loss for cycle in sorted(seen.on_policy_cycles) for loss in seen.unmoved(cycle)]
+    first = [loss for cycle in sorted(seen.on_policy_cycles) for loss in seen.drawn(cycle)]
     scored = [pair for loss in first for pair in _scored_logits(loss)]
     tokens = [each.scored_logits() for each in token_losses(seen) if each.fresh]
     return scored + [pair for pair in tokens if pair is not None]

@@ -8,6 +8,7 @@ from learnproof.proof.seen.losses import Loss, Regression
 from learnproof.proof.watched.memory import ELSEWHERE, ITSELF, MemoryTrue, _unlike
 
 ROWS = 32
+UNKNOWN_NEXT = -9
 
 
 def drawn(update: int, spoil=None, gradient=None, silent=(("target_actor", 2), ("target", 1))) -> Loss:
@@ -208,3 +209,16 @@ def test_rows_at_the_edge_may_have_been_clipped(done):
     given = done * 2
     assert _unlike(given, np.clip(given, -1, 1)) < 0.2
     assert _unlike(np.ones((64, 1)), np.ones((64, 1))) is None
+
+
+def test_what_a_model_imagines_from_real_states_is_no_row_of_the_memory():
+    """In three rows of four another action than the one taken, and a next state that no environment returned."""
+
+    def imagined(arrays, rng):
+        made_up = np.arange(ROWS) % 4 != 0
+        arrays["c0.action"][made_up] = rng.uniform(-1, 1, (int(made_up.sum()), 2))
+        for name in ("n0.ahead", "n1.ahead"):
+            arrays[name] = np.where(made_up, UNKNOWN_NEXT, 0)
+
+    assert "another action" not in finding(imagined).summary
+    assert finding(imagined).status != "fail"

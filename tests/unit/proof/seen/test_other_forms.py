@@ -1,4 +1,6 @@
-"""Workers that differentiate a copy and hand its gradients to the original; and layers that a script calls one by one."""
+"""Honest programs of other forms: workers that hand their gradients over, layers called one by one, data sets, groups from one start."""
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -6,8 +8,9 @@ from made_losses import made_loss, nothing
 
 from learnproof.evidence.watched import LossSeen, ModuleSeen, OptimizerSeen, OptimizerStep, Reach
 from learnproof.proof.seen.inner_layers import graded_rows, silent_rows, timed_rows
-from learnproof.proof.seen.view import seen
-from learnproof.proof.watched.ownership import LossesReachWeights, WeightsOwned
+from learnproof.proof.seen.view import Seen, seen
+from learnproof.proof.watched.ownership import LossesReachWeights, WeightsOwned, _never_reached
+from learnproof.proof.watched.returns import _begins_again
 
 LAYERS = ("body.weight", "body.bias", "head.weight", "head.bias")
 
@@ -88,3 +91,41 @@ def test_the_event_of_a_loss_stays_as_it_is_where_nobody_acts_for_another():
     evidence = nothing()
     evidence.add(made_loss({}, calls=[{"module": "net.head"}], transitions_of=None).event)
     assert seen(evidence).losses[0].event is evidence.of(LossSeen)[0]
+
+
+def test_a_network_that_is_found_with_gradients_is_reached_by_a_loss_that_was_not_looked_at():
+    """Of each cycle the first updates are looked at; where they are all the critic's, the actor's come later."""
+    steps = [SimpleNamespace(parameters={"actor.weight": (0.5, 1.0, 0.01, -0.1)})]
+    there = {"trainable": {"actor.weight": True}, "all_owned": {"actor.weight"}, "training_losses": []}
+    assert _never_reached(SimpleNamespace(steps=steps, **there), {"actor"}) == set()
+    assert _never_reached(SimpleNamespace(steps=[], **there), {"actor"}) == {"actor"}
+
+
+@pytest.mark.parametrize(
+    ("moments", "rows", "fresh"),
+    [
+        (range(8), [10, 11, 12, 13], True),  # the policy played, and is trained on what it was shown
+        (range(2), [10, 11, 12, 13], False),  # a script played: hardly ever was a network asked
+        (range(8), [70, 71, 72, 73], False),  # it played for an evaluation, and is trained on a data set
+    ],
+)
+def test_actions_are_held_against_a_policy_only_where_it_drew_them(moments, rows, fresh):
+    played = SimpleNamespace(
+        cycle=0, time=np.arange(1, 10), stream=np.zeros(9), copy=np.zeros(9), observation=np.arange(10, 19).astype(np.uint64)
+    )  # fmt: skip
+    asked = np.array(list(moments))
+    there = SimpleNamespace(rollouts=[played], _long_cycles={0}, _asked={0: [(asked, (asked + 10).astype(np.uint64))]})
+    loss = SimpleNamespace(policies=[SimpleNamespace(rows=ids(*rows), time=None)])
+    assert Seen._of_a_data_set(there, 0, loss) is not fresh
+
+
+def test_whole_returns_are_honest_weights_of_episodes_that_begin_alike():
+    """Compared with others from the same start (a leave-one-out baseline, say)."""
+    steps, episodes = 5, 6
+    before = np.arange(steps * episodes) - 1
+    ended = np.arange(steps * episodes) % steps == steps - 1
+    states = np.arange(steps * episodes)
+    rollout = SimpleNamespace(preceding=before, ended=ended, resets=np.zeros(len(ended), bool), observation=states)
+    assert not _begins_again(rollout)
+    rollout.observation = np.where(states % steps == 0, states // (2 * steps), states + 1_000)
+    assert _begins_again(rollout)
