@@ -1,11 +1,13 @@
 """How often is a healthy run accused, and how often is a run proven in which nothing could be learnt?
 
-    python benchmarks/alarms.py [--runs 200] [--only healthy|null] [--jobs 2] [--keep FOLDER] [--again] [--show]
+    python benchmarks/alarms.py [--runs 200] [--only healthy|null|forms] [--jobs 2] [--keep FOLDER] [--again] [--show]
 
     healthy   short runs (a third of their usual steps) of the healthy programs of benchmarks/faults/first, over many seeds:
               at most 1 of 200 may be called broken
     null      the same programs with learning made impossible (watching/placebo.py: every optimizer step undone, or outcomes
               exchanged along the batch): at most 4 of 200 may be called proven
+    forms     honest programs of as many forms as could be thought of (benchmarks/forms: distributional, recurrent, offline, model-based,
+              asynchronous, natural gradients, language models ...), written without knowledge of the checks: none may be called broken
 
 One row per run is kept in benchmarks/results/alarms.jsonl; an interrupted benchmark goes on where it was.
 """
@@ -21,7 +23,9 @@ from watched_rows import Row, Rows, options_of, watch
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "faults" / "first"
-MOST = {"healthy": 1, "null": 4}
+FORMS = HERE / "forms"
+FORMS_SEEDS = 2
+MOST = {"healthy": 1, "null": 4, "forms": 0}
 SHORT = {
     "a2c_functional": 40_000,
     "cloning": 300,
@@ -39,6 +43,13 @@ SHORT = {
 
 def runs(what: str, count: int) -> list[Row]:
     """Programs in turn, seed after seed, so that any prefix is spread over all of them."""
+    if what == "forms":
+        scripts = sorted(path.stem for path in FORMS.glob("*.py"))
+        return [
+            {"what": what, "script": script, "seed": seed, "placebo": ""}
+            for seed in range(FORMS_SEEDS)
+            for script in scripts
+        ]
     scripts = sorted(SHORT)
     placebos = ("",) if what == "healthy" else ("frozen", "shuffled")
     found = []
@@ -51,6 +62,8 @@ def runs(what: str, count: int) -> list[Row]:
 
 
 def measure(run: Row, keep: Path | None) -> Row:
+    if run["what"] == "forms":
+        return watch([sys.executable, str(FORMS / f"{run['script']}.py"), "--seed", str(run["seed"])], keep)
     script = PROGRAMS / f"{run['script']}.py"
     command = [sys.executable, str(script), "--seed", str(run["seed"]), "--steps", str(SHORT[run["script"]])]
     placebo = {"LEARNPROOF_WATCH_PLACEBO": run["placebo"]} if run["placebo"] else {}
@@ -71,7 +84,7 @@ def main() -> int:
 
 def summarise(rows: list[Row], what: str) -> bool:
     mine = [row for row in rows if row["what"] == what]
-    wrong = "broken" if what == "healthy" else "proven"
+    wrong = "proven" if what == "null" else "broken"
     found = [row for row in mine if row["verdict"] == wrong]
     print(
         f"\n{what}: {len(mine)} runs, {dict(Counter(row['verdict'] for row in mine))}; {wrong}: {len(found)} (at most {MOST[what]})"
