@@ -60,6 +60,7 @@ def start(script: str, arguments: list[str], watched: bool, core: int, folder: s
     if watched:
         command = [sys.executable, "-c", SUPERVISED, "watch", "--quiet", "--out", "run", "--", *command]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed packages are compiled once, the watcher too
     return subprocess.Popen(
         command,
         env=environment,

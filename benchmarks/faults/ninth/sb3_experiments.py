@@ -275,9 +275,9 @@ def run_ppo(seed, fault):
         "features_extractor_kwargs": {"as_list": fault == "layers_in_list"},
         "net_arch": {"pi": [32], "vf": [32]},
     }
-    hyper = {"n_steps": 128, "batch_size": 256, "n_epochs": 10, "gamma": 0.98, "gae_lambda": 0.8, "ent_coef": 0.01}
+    hyper = {"n_steps": 256, "batch_size": 256, "n_epochs": 10, "gamma": 0.99, "ent_coef": 0.005}
     envs = make_vec_env("CartPole-v1", n_envs=8, seed=seed)
-    rate = linear(1e-3, 1e-4)
+    rate = linear(1e-3, 5e-5)
     model = HuberPPO("MlpPolicy", envs, rate, **hyper, policy_kwargs=policy_kwargs, seed=seed, device="cpu")
     model.fault = fault
     report = EpisodeReport(every=8_000)
