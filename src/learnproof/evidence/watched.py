@@ -106,6 +106,8 @@ class ClippingTotals(Event):
     too_late: int
     nothing: int = 0
     """Calls that were given no parameters."""
+    of_others: int = 0
+    """Inspected steps before which only gradients of other weights were clipped, which their own step had used already."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from .patches import Patches, leave_no_trace
-from .session import Session, sense
+from .session import Session, reading, sense
 
 FUNCTIONS = ("clip_grad_norm_", "clip_grad_value_")
+LOOKED_AT = 4
+"""Numbers of a gradient by which it is known again."""
 
 
 def attach(session: Session) -> None:
@@ -29,6 +31,12 @@ class Clipping:
         self.clipped: set[int] = set()
         """ids of the parameters clipped since the last step."""
         self.backwards_at_step = 0
+        self.used: dict[int, list[float]] = {}
+        """id of a parameter -> numbers of the gradient that an inspected step has used."""
+        self.again = False
+        """Such a gradient was clipped once more, and no step has come since."""
+        self.of_others = 0
+        """Inspected steps before which nothing was clipped but gradients of other weights, which had been used already."""
         utils = session.torch.nn.utils
         for name in FUNCTIONS:
             original = getattr(utils, name, None)
@@ -67,6 +75,8 @@ class Clipping:
     @sense("clipping")
     def count(self, parameters: Any) -> None:
         self.settle()
+        if self.session.inspecting:
+            self.look_again(parameters)
         self.nothing += not parameters
         self.clipped.update(id(parameter) for parameter in parameters)
         if self.session.backwards > self.backwards_at_step:
@@ -81,10 +91,25 @@ class Clipping:
             self.waiting = 0
             self.clipped.clear()
 
-    def before_step(self) -> None:
+    @reading("clipping")
+    def look_again(self, parameters: Any) -> None:
+        first = next((p for p in parameters if p.grad is not None), None)
+        self.again |= first is not None and self.used.get(id(first)) == _numbers(first.grad)
+
+    def before_step(self, optimizer: Any) -> None:
         self.settle()
         self.in_time += self.waiting
         self.waiting = 0
+        if self.session.inspecting:
+            self.look_at(optimizer)
+
+    @reading("clipping")
+    def look_at(self, optimizer: Any) -> None:
+        owned = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        if self.again and owned and not any(id(p) in self.clipped for p in owned):
+            self.of_others += 1
+        self.again = False
+        self.used.update((id(p), _numbers(p.grad)) for p in owned[:1])
 
     def after_step(self) -> None:
         self.backwards_at_step = self.session.backwards
@@ -95,5 +120,11 @@ class Clipping:
         self.waiting = 0
         if self.in_time or self.too_late:
             self.session.say(
-                "clipping_totals", last=True, in_time=self.in_time, too_late=self.too_late, nothing=self.nothing
-            )
+                "clipping_totals", last=True, in_time=self.in_time, too_late=self.too_late, nothing=self.nothing,
+                of_others=self.of_others,
+            )  # fmt: skip
+
+
+def _numbers(gradient: Any) -> list[float]:
+    flat = gradient.detach().reshape(-1)
+    return flat[:: max(1, flat.numel() // LOOKED_AT)][:LOOKED_AT].tolist()  # type: ignore[no-any-return]

@@ -254,7 +254,7 @@ class Optimizers:
             session.senses["playing"].before_first_step(optimizer)
         clipping = session.senses.get("clipping")
         if clipping is not None:
-            clipping.before_step()
+            clipping.before_step(optimizer)
         known.steps += 1
         known.last_update = session.updates
         rate = optimizer.param_groups[0].get("lr")

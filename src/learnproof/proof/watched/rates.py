@@ -259,6 +259,17 @@ class ClippingActs(SeenCheck):
                 cause="clip_grad_norm_ stands behind optimizer.step().",
                 advice="Clip between loss.backward() and optimizer.step().",
             )
+        of_others = sum(t.of_others for t in totals)
+        if of_others >= ENOUGH:
+            return self.finding(
+                "fail",
+                f"Before {of_others} of the steps looked at, gradients of other weights were clipped, which their own step had used already; those "
+                "that the step used were not.",
+                {**figures, "clipped_others": of_others},
+                where="the call that clips",
+                cause="A line that clips one network was copied in front of another network's step.",
+                advice="Give clip_grad_norm_ the parameters of the optimizer that steps next.",
+            )
         measured = [step for step in seen.steps if step.parameters]
         if len(partly) >= ENOUGH and len(partly) > 0.8 * sum(s.optimizer == partly[0].optimizer for s in measured):
             left = {name for step in partly for name in step.unclipped}

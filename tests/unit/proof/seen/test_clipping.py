@@ -15,6 +15,7 @@ from learnproof.proof.watched.rates import ClippingActs
         ({"in_time": 100, "too_late": 0, "nothing": 2}, "pass", "between a backward pass"),
         ({"in_time": 100, "too_late": 0, "nothing": 100}, "fail", "no parameters"),
         ({"in_time": 0, "too_late": 100}, "fail", "after the optimizer's step"),
+        ({"in_time": 100, "too_late": 0, "of_others": 50}, "fail", "gradients of other weights were clipped"),
     ],
 )
 def test_clipping_acts(totals, status, says):
