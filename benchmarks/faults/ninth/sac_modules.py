@@ -31,7 +31,7 @@ HEALTHY = {
     "": "plain: twin critics, soft targets, temperature loss on alpha itself",
     "log_alpha": "the temperature loss uses log_alpha in place of alpha",
     "averaged": "averaged actor weights kept beside the model and tried at the end, AdamW with weight decay",
-    "frozen": "the first layer of actor and critics is a random projection, frozen on purpose",
+    "frozen": "the actor stands on a random first layer that is frozen on purpose; the critics train whole",
 }
 
 
@@ -97,7 +97,7 @@ class ReplayBuffer:
         return Batch(*(column[index] for column in self.store))
 
 
-def mlp(n_in: int, n_out: int, hidden: int, freeze_first: bool) -> nn.Sequential:
+def mlp(n_in: int, n_out: int, hidden: int, freeze_first: bool = False) -> nn.Sequential:
     first = nn.Linear(n_in, hidden).requires_grad_(not freeze_first)
     return nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, n_out))
 
@@ -129,11 +129,11 @@ class Actor(nn.Module):
 
 
 class Critic(nn.Module):
-    def __init__(self, obs_dim: int, act_dim: int, hidden: int, fault: str = "", freeze_first: bool = False):
+    def __init__(self, obs_dim: int, act_dim: int, hidden: int, fault: str = ""):
         super().__init__()
         self.fault = fault
-        self.q1 = mlp(obs_dim + act_dim, 1, hidden, freeze_first)
-        self.q2 = mlp(obs_dim + act_dim, 1, hidden, freeze_first)
+        self.q1 = mlp(obs_dim + act_dim, 1, hidden)
+        self.q2 = mlp(obs_dim + act_dim, 1, hidden)
 
     def forward(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         x = torch.cat([obs, action], dim=-1)
@@ -152,9 +152,8 @@ class Agent:
     def __init__(self, obs_dim: int, act_dim: int, fault: str, variant: str, hidden: int = 64, lr: float = 1e-3):
         self.fault, self.variant = fault, variant
         self.gamma, self.tau, self.target_entropy = 0.97, 0.01, -float(act_dim)
-        frozen = variant == "frozen"
-        self.actor = Actor(obs_dim, act_dim, hidden, fault, frozen)
-        self.critic = Critic(obs_dim, act_dim, hidden, fault, frozen)
+        self.actor = Actor(obs_dim, act_dim, hidden, fault, freeze_first=variant == "frozen")
+        self.critic = Critic(obs_dim, act_dim, hidden, fault)
         self.critic_target = copy.deepcopy(self.critic).requires_grad_(False)
         self.log_alpha = torch.zeros(1, requires_grad=True)
         self.actor_optimizer = self._optimizer(self.actor, lr)
