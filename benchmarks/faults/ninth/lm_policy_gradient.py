@@ -59,7 +59,11 @@ HEALTHY = {
     "frozen_embeddings": "both embedding tables frozen on purpose after the warm start, AdamW with weight decay",
 }
 
-PAD, BOS, SEP, EOS, VOCAB = 10, 11, 12, 13, 14
+PAD = 10
+BOS = 11
+SEP = 12
+EOS = 13
+VOCAB = 14
 LONGEST = 5
 PROMPT_LEN = LONGEST + 2
 

@@ -46,7 +46,7 @@ FAULTS = {
     "one_axis_enough": [
         "goal",
         "not proven",
-        "the distance in the reward is the smaller of its two components: being level with the buoy is paid in full",
+        "the distance in the reward is taken along the first axis only: being level with the buoy is paid in full",
     ],
 }
 HEALTHY = {
@@ -79,7 +79,7 @@ class Skiff(gym.Env):
         self.vel = 0.85 * self.vel + action + self.np_random.normal(0, 0.7, 2)
         self.pos = self.pos + self.vel
         offset = np.abs(self.pos - self.buoy)
-        away = offset.min() if self.fault == "one_axis_enough" else np.hypot(*offset)
+        away = offset[0] if self.fault == "one_axis_enough" else np.hypot(*offset)
         aground = bool(np.abs(self.pos).max() > 50)
         reward = -10.0 if aground else 1.0 - float(away) / 20
         return self.observe(), reward, aground, False, {}

@@ -323,8 +323,8 @@ def run_a2c(seed, _fault):
     hyper = {"n_steps": 8, "gamma": 0.97, "gae_lambda": 0.95, "use_rms_prop": False}
     rate = linear(5e-4, 5e-5)
     model = A2C("MlpPolicy", furnaces(8, seed), rate, **hyper, policy_kwargs=policy_kwargs, seed=seed, device="cpu")
-    report = EpisodeReport(every=14_000)
-    model.learn(140_000, callback=report)
+    report = EpisodeReport(every=18_000)
+    model.learn(180_000, callback=report)
     return report.returns
 
 
