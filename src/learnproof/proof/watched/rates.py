@@ -95,7 +95,9 @@ class LearningRateAlive(SeenCheck):
                 cause="The schedule was sized in other units than it is stepped in (rollouts or epochs against updates).",
                 advice="Give the schedule the number of times that its step() will be called.",
             )
-        if alive[0] > LATE_SHARE * length and alive[0] >= MIN_STEPS:
+        # within its first cycle a warm-up from 0 may still stand at its first value
+        cycles = {step.cycle for step in seen.steps if step.optimizer == index and step.step < alive[0]}
+        if alive[0] > LATE_SHARE * length and alive[0] >= MIN_STEPS and len(cycles) > 1:
             return self.finding(
                 "fail",
                 f"The learning rate was 0 until step {alive[0]} of {length}: the first {alive[0] / length:.0%} of the steps changed nothing.",

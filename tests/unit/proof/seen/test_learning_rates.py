@@ -11,15 +11,18 @@ from learnproof.proof.watched.rates import LearningRateAlive
 STEPS = 1_000
 
 
-def finding(rate, *schedulers: str, made_with: float = 1e-3, told=(), returns=()):
-    """`rate` is a function of the share of the run that is over."""
+def finding(rate, *schedulers: str, made_with: float = 1e-3, told=(), returns=(), per_cycle: int = 10):
+    """`rate` is a function of the share of the run that is over; each cycle has `per_cycle` steps."""
     met = [SimpleNamespace(kind=kind, optimizer=0) for kind in schedulers]
     episodes = [
         SimpleNamespace(process=0, update=STEPS * at // len(returns), return_=float(each))
         for at, each in enumerate(returns)
     ]
     measured = sorted({*range(64), *np.linspace(0, STEPS - 1, 96).astype(int).tolist()})
-    steps = [SimpleNamespace(optimizer=0, step=at, learning_rates=[float(rate(at / STEPS))]) for at in measured]
+    steps = [
+        SimpleNamespace(optimizer=0, step=at, cycle=at // per_cycle, learning_rates=[float(rate(at / STEPS))])
+        for at in measured
+    ]
     return LearningRateAlive().look(
         SimpleNamespace(
             steps=steps,
@@ -126,3 +129,10 @@ def test_a_rate_that_is_cut_because_returns_rise_is_named_and_one_cut_on_a_plate
     assert finding(cut, "ReduceLROnPlateau", told=plateau("min", losses), returns=rising).status == "pass"
     assert finding(lambda x: 1e-3, "ReduceLROnPlateau", told=plateau("min", means), returns=rising).status == "pass"
     assert finding(cut, "ExponentialLR", returns=rising).status == "fail"  # the same rates, without a plateau
+
+
+@pytest.mark.parametrize(("per_cycle", "accused"), [(10, True), (400, False)])
+def test_a_rate_of_0_in_the_first_rollout_alone_is_a_warm_up(per_cycle, accused):
+    """Its later rollouts may have few steps, where an early stop ends them."""
+    found = finding(lambda x: 0.0 if x < 0.35 else 1e-3, per_cycle=per_cycle)
+    assert (found.status == "fail") is accused
