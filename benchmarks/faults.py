@@ -1,6 +1,6 @@
 """Does the verdict see real faults, and leave healthy programs alone?
 
-    python benchmarks/faults.py [--part first|second|third|fourth|fifth|sixth|seventh|eighth|ninth] [--seeds 5] [--fault-seeds 1] [--only NAME] [--jobs 2]
+    python benchmarks/faults.py [--part first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth] [--seeds 5] [--fault-seeds 1] [--only NAME] [--jobs 2]
     python benchmarks/faults.py --keep FOLDER [--again]     keep the evidence; judge it again with today's checks
 
 Programs in benchmarks/faults/<part>/ train correctly by themselves; `--fault NAME` puts one real bug in, `--variant NAME` an
@@ -26,7 +26,7 @@ from typing import Any
 from watched_rows import Row, Rows, options_of, watch
 
 HERE = Path(__file__).parent
-PARTS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+PARTS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 FAMILIES = {
     "losses_reach_weights": {"weights"},
     "weights_owned": {"weights"},

@@ -10,6 +10,7 @@ a huber loss it is the error cut off at 1, the pull, and the loss itself is pull
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ class DQN(OffPolicyLearner):
     def next_values(self, batch: TensorBatch) -> Tensor:
         """What the best action after each transition is worth."""
         with torch.inference_mode():
-            told = self.slower(batch.next_observation)
+            told = self.slower(batch.next_observation) if batch.told is None else batch.told
             chooser = self.network(batch.next_observation) if self.settings.double else told
             value: Tensor = told.gather(1, chooser.argmax(1, keepdim=True)).squeeze(1)
         return value
@@ -113,9 +114,17 @@ class DQN(OffPolicyLearner):
             self.priorities.added(rows)
         return rows
 
-    def draw(self) -> Transitions:
+    def tensors_of(self, drawn: Transitions) -> TensorBatch:
+        batch = super().tensors_of(drawn)
+        with torch.inference_mode():
+            return replace(batch, told=self.slower(batch.next_observation))
+
+    def drawn_together(self) -> int:
+        return super().drawn_together() if self.priorities is None else 1  # each step changes them
+
+    def draw(self, batches: int = 1) -> Transitions:
         if self.priorities is None:
-            return super().draw()
+            return super().draw(batches)
         s = self.settings
         beta = s.priority_beta + (1 - s.priority_beta) * min(1.0, self.seen / self.budget)
         rows, weight = self.priorities.draw(s.minibatch_size, len(self.replay), beta, self.drawing)

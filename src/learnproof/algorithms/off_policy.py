@@ -24,6 +24,9 @@ from .replay import Replay, Transitions
 from .returns import explained_variance
 from .stepping import Stepper
 
+MOST_DRAWN_BYTES = 16_000_000
+"""Of observations that are drawn at once."""
+
 
 @dataclass(frozen=True)
 class TensorBatch:
@@ -37,6 +40,8 @@ class TensorBatch:
     next_observation: Tensor
     discount: Tensor
     weight: Tensor
+    told: Tensor | None = None
+    """What the target network says of the next observations, where it was asked for several batches at once."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,10 @@ class Target:
 
     def due(self, steps: int) -> bool:
         return steps % self.every == 0
+
+    def stands_still(self, steps: int) -> int:
+        """How many gradient steps after number `steps` it serves as it is; it moves after the last of them."""
+        return self.every - steps % self.every
 
     def move(self, steps: int) -> None:
         """After gradient step number `steps`."""
@@ -167,8 +176,14 @@ class OffPolicyLearner(ABC):
                 continue
             if wanted is None:
                 wanted = self._spread(inspect.gradient_steps, piece.reward.shape[1])
-            for _ in range(self.settings.gradient_steps):
-                self._train(done, wanted)
+            left = self.settings.gradient_steps
+            while left:
+                count = min(left, self.drawn_together())
+                drawn = self.draw(count)
+                for number, batch in enumerate(self._batches(drawn)):
+                    own = slice(number * self.settings.minibatch_size, (number + 1) * self.settings.minibatch_size)
+                    self._train(done, wanted, batch, drawn, own)
+                left -= count
         return self._report(done, before, lagging, learning_rate) if done.steps else None
 
     def store(self, piece: Rollout) -> Array:
@@ -177,18 +192,24 @@ class OffPolicyLearner(ABC):
         self.explore()
         return rows
 
-    def draw(self) -> Transitions:
+    def drawn_together(self) -> int:
+        """How many of the coming minibatches can be drawn at once: what they hold must not depend on the steps between them."""
+        row_bytes = 2 * int(self.replay.observation[0].nbytes)
+        affordable = max(1, MOST_DRAWN_BYTES // (row_bytes * self.settings.minibatch_size))
+        return min(affordable, self.target.stands_still(self.optimizer_steps))
+
+    def draw(self, batches: int = 1) -> Transitions:
         s = self.settings
-        rows = self.replay.draw(s.minibatch_size, self.drawing, s.replay_recent)
+        rows = self.replay.draw(batches * s.minibatch_size, self.drawing, s.replay_recent)
         return self.replay.take(rows, self.actor.normalizer)
 
-    def _train(self, done: Iteration, wanted: set[int]) -> None:
-        drawn = self.draw()
-        batch = self._tensors(drawn)
+    def _train(self, done: Iteration, wanted: set[int], batch: TensorBatch, together: Transitions, own: slice) -> None:
+        """One gradient step on `batch`, which are the rows `own` of those that were drawn together."""
         if len(done.steps) not in wanted:
-            done.steps.append(self.gradient_step(batch, drawn.index))
+            done.steps.append(self.gradient_step(batch, together.index[own]))
             self.optimizer_steps += 1
             return
+        drawn = together.rows(own)
         number = self.optimizer_steps
         weights = {name: stepper.weights() for name, stepper in self.steppers.items()}
         step, arrays = self.inspected_step(batch, drawn.index)
@@ -198,7 +219,7 @@ class OffPolicyLearner(ABC):
             for prefix, stepper in self.steppers.items()
             for name, figures in stepper.parameter_figures(weights[prefix]).items()
         }
-        own: dict[str, Array] = {
+        known: dict[str, Array] = {
             "row": drawn.index,
             "observation": drawn.observation,
             "action": drawn.action,
@@ -215,7 +236,7 @@ class OffPolicyLearner(ABC):
                 epoch=0,
                 minibatch=len(done.steps) - 1,
                 learning_rate=self.learning_rate,
-                arrays=own | {role: tensor.detach().cpu().numpy() for role, tensor in arrays.items()},
+                arrays=known | {role: tensor.detach().cpu().numpy() for role, tensor in arrays.items()},
                 parameters=parameters,
             )
         )
@@ -259,7 +280,18 @@ class OffPolicyLearner(ABC):
             inspected=done.inspected,
         )
 
-    def _tensors(self, drawn: Transitions) -> TensorBatch:
+    def _batches(self, drawn: Transitions) -> Iterator[TensorBatch]:
+        """Minibatches, of transitions that were drawn together."""
+        whole = self.tensors_of(drawn)
+        size = self.settings.minibatch_size
+        if len(drawn.index) == size:
+            yield whole
+            return
+        cut = {name: tensor.split(size) for name, tensor in vars(whole).items() if tensor is not None}
+        for parts in zip(*cut.values(), strict=True):
+            yield TensorBatch(**dict(zip(cut, parts, strict=True)))
+
+    def tensors_of(self, drawn: Transitions) -> TensorBatch:
         return TensorBatch(
             observation=self._tensor(drawn.observation),
             action=self._tensor(drawn.action),

@@ -46,6 +46,9 @@ class Transitions:
     def __len__(self) -> int:
         return len(self.index)
 
+    def rows(self, which: slice) -> Transitions:
+        return Transitions(**{name: array[which] for name, array in vars(self).items()})
+
 
 class Replay:
     def __init__(
@@ -90,29 +93,36 @@ class Replay:
         self.reward_scale = rollout.reward_scale
         following = np.concatenate([rollout.observation[1:], rollout.last_observation[None]])
         following.reshape(steps * envs, -1)[rollout.final_rows] = rollout.final_observation
-        stored = []
-        for t in range(steps):
-            valid = np.flatnonzero(rollout.valid[t])
-            if len(valid):
-                stored.append(self._add_step(rollout, t, valid, following[t]))
-        return np.concatenate(stored) if stored else np.empty(0, np.int64)
+        at_once = self.size // envs - 1  # so that no row is written twice, nor one that a new row follows
+        stretches = [slice(start, start + at_once) for start in range(0, steps, at_once)]
+        return np.concatenate([self._add_steps(rollout, stretch, following[stretch]) for stretch in stretches])
 
-    def _add_step(self, rollout: Rollout, t: int, envs: Array, following: Array) -> Array:
+    def _add_steps(self, rollout: Rollout, steps: slice, following: Array) -> Array:
         assert self.newest is not None
-        rows = (self.added + np.arange(len(envs))) % self.size
-        self.added += len(envs)
-        ended = (rollout.terminated[t] | rollout.truncated[t])[envs]
-        self.observation[rows] = rollout.observation[t, envs]
-        self.next_observation[rows] = following[envs]
-        self.action[rows] = rollout.action[t, envs]
-        self.reward[rows] = rollout.reward[t, envs]
-        self.terminated[rows] = rollout.terminated[t, envs]
+        valid = rollout.valid[steps]
+        rows = (self.added + np.arange(np.count_nonzero(valid))) % self.size
+        self.added += len(rows)
+        self.observation[rows] = rollout.observation[steps][valid]
+        self.next_observation[rows] = following[valid]
+        self.action[rows] = rollout.action[steps][valid]
+        self.reward[rows] = rollout.reward[steps][valid]
+        self.terminated[rows] = rollout.terminated[steps][valid]
         self.following[rows] = -1
-        before = self.newest[envs]
+        before, self.newest = self._linked(rollout.terminated[steps] | rollout.truncated[steps], valid, rows)
         known = before >= 0
         self.following[before[known]] = rows[known]
-        self.newest[envs] = np.where(ended, -1, rows)
         return rows
+
+    def _linked(self, ended: Array, valid: Array, rows: Array) -> tuple[Array, Array]:
+        """Of each new row the one that it follows (-1 = none), and each environment's newest row after all of them."""
+        assert self.newest is not None
+        newest = np.empty((len(valid) + 1, valid.shape[1]), np.int64)
+        newest[0] = self.newest
+        newest[1:][valid] = rows
+        newest[1:][ended & valid] = -1
+        told = np.where(valid, np.arange(1, len(newest))[:, None], 0)  # an invalid step leaves things as they were
+        newest[1:] = np.take_along_axis(newest, np.maximum.accumulate(told), 0)
+        return newest[:-1][valid], newest[-1].copy()
 
     def draw(self, count: int, generator: np.random.Generator, recent: int | None = None) -> Array:
         """Uniform over what is kept, or over the `recent` newest rows; with replacement."""

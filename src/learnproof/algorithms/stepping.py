@@ -17,7 +17,7 @@ from ..config import LearningSettings, OptimizerSettings
 from ..errors import TrainingFault
 from ..policies.flat import FlatParameters
 from .learner import Array, ModuleReport
-from .optimizers import load_optimizer_tensors, make_optimizer, optimizer_tensors
+from .optimizers import FlatAdam, load_optimizer_tensors, make_optimizer, optimizer_tensors
 
 
 class Stepper:
@@ -40,7 +40,10 @@ class Stepper:
             self.flat.gradient.mul_(self.scale)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        self.optimizer.step()
+        if isinstance(self.optimizer, FlatAdam):
+            self.optimizer.advance()
+        else:
+            self.optimizer.step()
         self.steps += 1
         return norm
 

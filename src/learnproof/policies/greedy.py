@@ -47,10 +47,10 @@ class EpsilonGreedyHead(Head):
         return -(torch.xlogy(best, best) + (self.n_params - 1) * torch.xlogy(each, each))
 
     def sample(self, params: Tensor, generator: np.random.Generator) -> Tensor:
-        greedy = params.argmax(1).cpu().numpy()
-        anyhow = generator.integers(0, self.n_params, len(greedy))
-        explores = generator.random(len(greedy)) < float(self.epsilon)
-        chosen = np.where(explores, anyhow, greedy).astype(np.float32)
+        chosen = params.argmax(1).cpu().numpy().astype(np.float32)
+        explores = generator.random(len(chosen)) < float(self.epsilon)
+        if explores.any():
+            chosen[explores] = generator.integers(0, self.n_params, np.count_nonzero(explores))
         return torch.from_numpy(chosen[:, None]).to(params.device)
 
     def mode(self, params: Tensor) -> Tensor:

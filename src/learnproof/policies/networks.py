@@ -37,10 +37,12 @@ class MLP(nn.Module):
         self.out = linear(widths[-1], out, out_gain, noise) if out else None
         self.width = out or widths[-1]
         self.activation = torch.relu if settings.activation == "relu" else torch.tanh
+        self.at_hand = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
+        """The hidden layers' parameters: a module takes as long to find its own as a row takes to go through them."""
 
     def forward(self, x: Tensor) -> Tensor:
-        for position, layer in enumerate(self.layers):
-            x = F.linear(x, layer.weight, layer.bias)  # type: ignore[arg-type]
+        for position, (weight, bias) in enumerate(self.at_hand):
+            x = F.linear(x, weight, bias)
             if self.norms is not None:
                 x = self.norms[position](x)
             x = self.activation(x)
@@ -49,9 +51,9 @@ class MLP(nn.Module):
     def keeping(self, x: Tensor) -> tuple[Tensor, list[Layer]]:
         """The same outputs without a graph, and what `backward` needs of each hidden layer."""
         kept = []
-        for position, layer in enumerate(self.layers):
+        for position, (weight, bias) in enumerate(self.at_hand):
             fed, normalised = x, None
-            x = F.linear(fed, layer.weight, layer.bias)  # type: ignore[arg-type]
+            x = F.linear(fed, weight, bias)
             if self.norms is not None:
                 norm = self.norms[position]
                 before = x

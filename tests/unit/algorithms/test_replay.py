@@ -53,7 +53,7 @@ class Counting:
 
 @pytest.mark.parametrize("truncates", [False, True])
 @pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("piece", [1, 4, 7])
+@pytest.mark.parametrize("piece", [1, 4, 7, 30])
 def test_every_row_has_its_own_successor_sum_and_end(truncates, n_step, piece):
     world = Counting(3, [5, 7, 11], truncates)
     replay = Replay(40, 1, 1, gamma=0.9, n_step=n_step)
@@ -72,6 +72,18 @@ def test_every_row_has_its_own_successor_sum_and_end(truncates, n_step, piece):
     np.testing.assert_allclose(batch.reward, expected, rtol=1e-5)
     whole = (batch.steps == n_step) | (reached == length)
     assert whole.sum() >= 40 - 3 * (n_step - 1), "only the newest rows of each environment may be cut short"
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_a_long_rollout_is_stored_as_its_steps_one_by_one_would_be(truncates):
+    whole, stepwise = (Replay(40, 1, 1, gamma=0.9, n_step=3) for _ in range(2))
+    one, other = Counting(3, [5, 7, 11], truncates), Counting(3, [5, 7, 11], truncates)
+    for _ in range(3):
+        rows = whole.add(one.rollout(31))
+        np.testing.assert_array_equal(rows, np.concatenate([stepwise.add(other.rollout(1)) for _ in range(31)]))
+        assert whole.state() == stepwise.state()
+        for name, array in whole.tensors().items():
+            np.testing.assert_array_equal(array, stepwise.tensors()[name], err_msg=name)
 
 
 def test_after_a_restart_nothing_follows_what_was_stored():
