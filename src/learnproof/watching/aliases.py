@@ -8,6 +8,7 @@ rows that were acted on are remembered by their own identity, and found again wh
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from typing import Any
 
 from .identity import identities
@@ -47,8 +48,9 @@ class Aliases:
         """Whether it still wants to hear of acting calls."""
         return not self.done or bool(self.acted)
 
-    def meet(self, numpy: Any, returned: Any, given: Any) -> None:
-        """Rows that the environment returned last, and rows that a network is given now."""
+    def meet(self, numpy: Any, returned: Any, given: Any, earlier: Callable[[], Container[int]] = tuple) -> None:
+        """Rows that the environment returned last, and rows that a network is given now; `earlier` tells identities of what was acted on
+        before."""
         if not self.asks:
             return
         if returned.shape == given.shape and numpy.array_equal(returned, given):
@@ -58,7 +60,12 @@ class Aliases:
             ):  # what else was given were other states: the last one before a reset, the one acted on before
                 self.done, self.given, self.returned, self.acted = True, [], [], {}
             return
-        self._remember(numpy, returned, given)
+        names = identities(numpy, given).tolist()
+        if not self.done:
+            known = earlier()
+            if all(name in known for name in names):  # other states, as they were
+                return
+        self._remember(names, identities(numpy, returned).tolist())
         if self.done or returned.shape != given.shape or returned.shape[1] > WIDEST:
             return
         self.given.append(given[0].copy())
@@ -66,9 +73,9 @@ class Aliases:
         if len(self.given) >= PAIRS:
             self._learn(numpy)
 
-    def _remember(self, numpy: Any, returned: Any, given: Any) -> None:
+    def _remember(self, given: list[int], returned: list[int]) -> None:
         """The first meeting counts: a state may be asked about once more when the environment has gone on."""
-        for name, own in zip(identities(numpy, given).tolist(), identities(numpy, returned).tolist()):
+        for name, own in zip(given, returned):
             self.acted.setdefault(name, own)
         if len(self.acted) > 2 * MOST_ACTED:
             self.acted = dict(list(self.acted.items())[-MOST_ACTED:])

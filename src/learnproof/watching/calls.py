@@ -278,7 +278,7 @@ class Calls:
             return
         given = flat_rows(self.session.numpy, entry.value, len(current))
         if given is not None:
-            self.session.aliases.meet(self.session.numpy, current, given)
+            self.session.aliases.meet(self.session.numpy, current, given, environments.acted_on)
 
     def _keep_graded(self, call: Call) -> None:
         self.graded.append(call)

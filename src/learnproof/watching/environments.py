@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Container
 from typing import Any
 
 from . import homemade
@@ -286,6 +287,11 @@ class Environments:
         if len(rows) != count or len({each.shape for each in rows}) != 1:
             return None
         return self.session.numpy.concatenate(rows)
+
+    def acted_on(self) -> Container[int]:
+        """Identities of the observations that steps were taken from."""
+        kept = self.journal.remembered()
+        return () if kept is None else kept.places
 
     def _rows(self, observation: Any, stream: Stream) -> Any:
         rows = flat_rows(self.session.numpy, observation, stream.copies if stream.vector else None)

@@ -85,6 +85,17 @@ def test_other_states_that_a_value_network_is_asked_about_are_no_changed_observa
         assert (aliases.translated(np, rows, names) == names).all()
 
 
+def test_states_that_were_acted_on_before_are_no_changed_observations() -> None:
+    """Where acting itself is trained, only values of states are asked for without a gradient: of the wrong ones too."""
+    returned = observations(8, 100)
+    names = identities(np, returned)
+    aliases = Aliases()
+    for number in range(1, len(returned)):
+        earlier = set(names[:number].tolist())
+        aliases.meet(np, returned[number : number + 1], returned[number - 1 : number], lambda earlier=earlier: earlier)
+    assert (aliases.translated(np, returned, names) == names).all()
+
+
 def test_what_is_no_fixed_scale_is_left_alone() -> None:
     returned = observations(2)
     drifting = returned / np.linspace(1, 2, len(returned), dtype=np.float32)[:, None] ** 8
