@@ -262,11 +262,15 @@ def itself_as_target(seen: Seen) -> tuple[str, str] | None:
         {network for e in each.explanations for network in e.networks} for each in bootstraps(seen) if each.explanations
     ]
     late = futures[len(futures) // 2 :]
-    for name, module in named.items():
-        alone = [all(n == module or n.startswith(module + ".") for n in networks) for networks in late]
-        if len(late) >= ENOUGH and sum(alone) > 0.9 * len(alone):
-            return name, module
-    return None
+
+    def behind(network: str) -> str | None:
+        return next((name for name, m in named.items() if network == m or network.startswith(m + ".")), None)
+
+    alone = [networks for networks in late if all(behind(network) for network in networks)]
+    if len(late) < ENOUGH or len(alone) <= 0.9 * len(late):
+        return None
+    name = behind(min(alone[0]))
+    return None if name is None else (name, named[name])
 
 
 def targets(seen: Seen) -> list[Follower]:

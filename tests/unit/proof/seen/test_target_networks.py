@@ -73,6 +73,15 @@ def test_a_target_that_is_the_network_itself_is_named():
     assert "target_net is agent.net itself" in found.summary
 
 
+def test_two_targets_that_are_the_critics_themselves_are_named():
+    seen = view(follower("actor_target", 0.005, 1))
+    seen.trained_under = lambda words: {"q1_target": "q1", "q2_target": "q2"}
+    seen.notes["bootstraps"] = valued_by("q1", "q2")
+    found = TargetNetworks().look(seen)
+    assert found.status == "fail"
+    assert "q1_target is q1 itself" in found.summary
+
+
 @pytest.mark.parametrize("networks", [("target",), ("agent.net", "target")])
 def test_a_name_alone_accuses_nobody(networks):
     """A policy that is called the target policy, say, while another network values the future."""
