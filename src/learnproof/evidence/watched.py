@@ -108,6 +108,10 @@ class ClippingTotals(Event):
     """Calls that were given no parameters."""
     of_others: int = 0
     """Inspected steps before which only gradients of other weights were clipped, which their own step had used already."""
+    looked_at: int = 0
+    """Calls before inspected steps, after a backward pass."""
+    barren: int = 0
+    """Those of them in which no weight had a gradient."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,10 @@ class Clipping:
         """Calls after a step, as long as neither another step nor a backward pass has come: a second optimizer may use them."""
         self.nothing = 0
         """Calls that were given no parameter at all: a generator that was used up, say."""
+        self.looked_at = 0
+        """Calls of inspected steps, between a backward pass and the step."""
+        self.barren = 0
+        """Those of them in which none of the parameters had a gradient."""
         self.clipped: set[int] = set()
         """ids of the parameters clipped since the last step."""
         self.backwards_at_step = 0
@@ -46,7 +50,7 @@ class Clipping:
 
     def move_to(self, child: Session) -> None:
         self.session = child
-        self.in_time = self.too_late = self.nothing = 0
+        self.in_time = self.too_late = self.nothing = self.looked_at = self.barren = 0
         child.senses["clipping"] = self
 
     def stop(self) -> None:
@@ -94,6 +98,9 @@ class Clipping:
     @reading("clipping")
     def look_again(self, parameters: Any) -> None:
         first = next((p for p in parameters if p.grad is not None), None)
+        if parameters and self.session.backwards > self.backwards_at_step:
+            self.looked_at += 1
+            self.barren += first is None
         self.again |= first is not None and self.used.get(id(first)) == _numbers(first.grad)
 
     def before_step(self, optimizer: Any) -> None:
@@ -121,7 +128,7 @@ class Clipping:
         if self.in_time or self.too_late:
             self.session.say(
                 "clipping_totals", last=True, in_time=self.in_time, too_late=self.too_late, nothing=self.nothing,
-                of_others=self.of_others,
+                of_others=self.of_others, looked_at=self.looked_at, barren=self.barren,
             )  # fmt: skip
 
 

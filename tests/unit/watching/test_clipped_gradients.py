@@ -1,4 +1,4 @@
-"""Gradients that are clipped once more in front of another network's step."""
+"""Gradients that are clipped once more in front of another network's step, and weights that have none to clip."""
 
 import os
 
@@ -54,3 +54,21 @@ def train(clipping: Clipping, clips, updates: int = 6) -> int:
 )
 def test_a_line_that_was_copied_is_told_from_a_network_that_goes_unclipped(clipping, clips, wrong):
     assert train(clipping, clips) == wrong
+
+
+@pytest.mark.parametrize(("clips", "barren"), [("online", 0), ("target", 6), ("both", 0)])
+def test_weights_without_gradients_are_counted(clipping, clips, barren):
+    """A target network that is clipped in place of the one that trains."""
+    online, target = nn.Linear(3, 1), nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(online.parameters(), lr=0.1)
+    given = {"online": [*online.parameters()], "target": [*target.parameters()]}
+    given["both"] = given["target"] + given["online"]
+    for _ in range(6):
+        optimizer.zero_grad()
+        online(torch.ones(5, 3)).pow(2).mean().backward()
+        clipping.session.backwards += 1
+        torch.nn.utils.clip_grad_norm_(given[clips], 0.5)
+        clipping.before_step(optimizer)
+        optimizer.step()
+        clipping.after_step()
+    assert (clipping.looked_at, clipping.barren) == (6, barren)

@@ -188,6 +188,17 @@ def _compared_across(tokens: Tokens) -> bool:
     question = _questions(tokens) if tokens.known_places is not None else None
     if question is None:
         return False
+    alone = _without_a_twin(tokens)[place]
+    if alone.sum() < FEWEST_TO_ORDER:
+        return False
+    weights = [weight[alone] for weight in _advantages(tokens.loss, tokens.shape[0])]
+
+    def explains(table: Array, axis: int) -> bool:
+        less = table - table.mean(axis=axis, keepdims=True)
+        spread = [table.std(axis=axis, ddof=ddof, keepdims=True) + small for ddof, small in ((1, 1e-4), (0, 1e-8))]
+        made = [centred.reshape(-1)[place][alone] for centred in (less, *(less / each for each in spread))]
+        return any(abs(correlation(weight, numbers) or 0.0) > ALL_BUT_EXACTLY for weight in weights for numbers in made)
+
     for source, tensor in tokens.loss.arrays.items():
         if source[0] != "r" or not source[1:].isdigit() or tensor.size != batch:
             continue
@@ -195,14 +206,20 @@ def _compared_across(tokens: Tokens) -> bool:
             beside = question.reshape(-1, group)
             if (beside == beside[:, :1]).mean() < NEARLY_ALL:
                 continue
-            table = tensor.astype(np.float64).reshape(group, -1)
-            less = table - table.mean(axis=0)
-            for centred in (less, less / (table.std(axis=0, ddof=1) + 1e-4), less / (table.std(axis=0) + 1e-8)):
-                numbers = centred.reshape(-1)[place]
-                weights = _advantages(tokens.loss, tokens.shape[0])
-                if any(abs(correlation(weight, numbers) or 0.0) > ALL_BUT_EXACTLY for weight in weights):
-                    return True
+            rewards = tensor.astype(np.float64)
+            if explains(rewards.reshape(group, -1), axis=0) and not explains(rewards.reshape(-1, group), axis=1):
+                return True
     return False
+
+
+def _without_a_twin(tokens: Tokens) -> Array:
+    """Whether each sequence of the batch differs from all others, as far as the network was asked about it: the place of one that does not
+    is a guess, and equal answers of different groups have different weights."""
+    batch = tokens.places[1]
+    answers = [table for name, table in tokens.loss.arrays.items() if name[0] == "n" and name.endswith(".output")]
+    answers = [table for table in answers if len(table) == batch]
+    number = alike_rows(max(answers, key=lambda table: int(table[0].size)))
+    return np.asarray(np.bincount(number)[number] == 1)
 
 
 def _advantages(loss: Loss, sequences: int) -> list[Array]:

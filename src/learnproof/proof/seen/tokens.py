@@ -271,12 +271,17 @@ class Tokens:
 
     @property
     def logits_gradient(self) -> Array | None:
-        """[sequences, positions] whether any logit there gets a gradient."""
+        """[sequences, positions] whether any logit there gets a gradient. Layers inside of the network get one at every position that a later
+        one attends to."""
+        found: dict[str, Array] = {}
         for position, about in enumerate(self.loss.event.calls):
             gradient = self.loss.arrays.get(f"c{position}.gradient")
             if gradient is None or gradient.ndim != 3 or len(about["shape"]) != 3:
                 continue
             if gradient.shape[0] == self.shape[0] and 0 <= gradient.shape[1] - self.shape[1] <= 1:
+                found.setdefault(str(about.get("module")), gradient)
+        for module, gradient in found.items():
+            if not any(module.startswith(other + ".") for other in found):
                 return np.asarray((gradient != 0).any(axis=2)[:, : self.shape[1]])
         return None
 

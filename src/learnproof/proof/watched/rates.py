@@ -251,6 +251,16 @@ class ClippingActs(SeenCheck):
                 cause="A filter or generator of parameters can be read once, and the optimizer has read it.",
                 advice="Make a list of it: [p for p in model.parameters() if p.requires_grad].",
             )
+        barren, looked_at = sum(t.barren for t in totals), sum(t.looked_at for t in totals)
+        if barren >= ENOUGH and barren > 0.8 * looked_at:
+            return self.finding(
+                "fail",
+                f"In {barren} of {looked_at} clippings looked at, none of the weights had a gradient: those that the step used went unclipped.",
+                {**figures, "looked_at": looked_at, "of_weights_without_gradients": barren},
+                where="the call that clips",
+                cause="It is given another network's parameters: those of a target, or of a copy that nothing trains.",
+                advice="Give clip_grad_norm_ the parameters of the optimizer that steps next.",
+            )
         if too_late >= ENOUGH and not in_time:
             return self.finding(
                 "fail",

@@ -14,6 +14,8 @@ from learnproof.proof.watched.rates import ClippingActs
         ({"in_time": 100, "too_late": 0}, "pass", "between a backward pass"),
         ({"in_time": 100, "too_late": 0, "nothing": 2}, "pass", "between a backward pass"),
         ({"in_time": 100, "too_late": 0, "nothing": 100}, "fail", "no parameters"),
+        ({"in_time": 100, "too_late": 0, "looked_at": 40, "barren": 40}, "fail", "none of the weights had a gradient"),
+        ({"in_time": 100, "too_late": 0, "looked_at": 40, "barren": 20}, "pass", "between a backward pass"),
         ({"in_time": 0, "too_late": 100}, "fail", "after the optimizer's step"),
         ({"in_time": 100, "too_late": 0, "of_others": 50}, "fail", "gradients of other weights were clipped"),
     ],

@@ -9,7 +9,7 @@ from made_losses import follows, made_loss, made_view
 
 from learnproof.proof.seen.losses import Loss
 from learnproof.proof.seen.token_rewards import misordered, mixed_groups, rewarded
-from learnproof.proof.seen.tokens import token_losses
+from learnproof.proof.seen.tokens import Tokens, token_losses
 from learnproof.proof.watched.language import ReferenceApart, TokensMasked, _beyond
 from learnproof.proof.watched.sampling import SampledAsScored
 
@@ -213,6 +213,26 @@ def test_rewards_compared_across_questions_are_named():
     assert len(mixed_groups(view)) == 12
 
 
+@pytest.mark.parametrize("across", [True, False])
+def test_equal_answers_of_different_groups_hide_nothing_and_accuse_nobody(across):
+    """Which of two equal sequences one is cannot be told, and their groups give them different weights."""
+    view = seen(tiled=False)
+    for loss in view.training_losses:
+        for array in (loss.arrays["c0.output"], *(loss.arrays[f"n{i}.output"] for i in range(NEW))):
+            array[-SAMPLES:] = array[:SAMPLES]
+        loss.arrays["r0"][-SAMPLES:] = loss.arrays["r0"][:SAMPLES]
+        group = loss.arrays["r0"].reshape(GROUPS, SAMPLES)
+        group[-2] += 0.5  # else both groups compare alike
+        loss.arrays["k0"] = (group - group.mean(axis=1, keepdims=True)).reshape(-1)
+    if across:
+        view.training_losses, view.notes = [across_questions(loss) for loss in view.training_losses], {}
+    for loss in view.training_losses:  # the batch was shuffled: the last answers stand first
+        order = np.r_[SEQUENCES - SAMPLES : SEQUENCES, SAMPLES : SEQUENCES - SAMPLES, :SAMPLES]
+        loss.arrays["k0"] = loss.arrays["k0"][order]
+        loss.arrays["p0.gradient"] = np.repeat(-loss.arrays["k0"], NEW)
+    assert len(mixed_groups(view)) == (12 if across else 0)
+
+
 def test_rewards_compared_across_questions_are_named_where_tokens_are_sampled_with_a_cache():
     view = seen(tiled=False)
     for loss in view.training_losses:
@@ -249,6 +269,23 @@ def test_weights_of_other_sequences_are_named():
 )
 def test_a_divergence_that_is_written_out(divergence, status):
     assert ReferenceApart().look(seen(divergence=divergence)).status == status
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_layers_that_are_attended_to_are_no_logits_of_padding(inner):
+    loss = answered(0)
+    logits = np.zeros((SEQUENCES, PROMPT + NEW, WORDS), np.float32)
+    logits[:, PROMPT - 1 : -1] = 1.0
+    everywhere = np.ones((SEQUENCES, PROMPT + NEW, 16), np.float32)
+    used = np.zeros((SEQUENCES, PROMPT + NEW - 1), bool)
+    used[:, PROMPT - 1 :] = True
+    calls = [{"module": "model.blocks.0", "shape": list(everywhere.shape)}] if inner else []
+    loss.event = replace(loss.event, calls=[*calls, *loss.event.calls])
+    arrays = [everywhere, logits] if inner else [logits]
+    loss.arrays.update({f"c{at}.gradient": array for at, array in enumerate(arrays)})
+    tokens = Tokens(loss, None)
+    tokens.shape = used.shape
+    assert not _beyond(SimpleNamespace(used=used, logits_gradient=tokens.logits_gradient))
 
 
 def test_sequences_without_an_advantage_are_no_padding():
