@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from .nodes import REDUCTIONS, THROUGH, number_of, operand, saved, shape_of, walk
-from .terms import Term, additions, averaged_sums, one_number, split
+from .terms import Term, additions, averaged_sums, factor_of, one_number, split
 
 NODES_WALKED = 20_000
 NODES_BESIDE = 200
@@ -29,6 +29,8 @@ STRUCTURE = 40
 """Names of nodes kept of each term, breadth first."""
 NUMBERS_PER_CONSTANT = 65_536
 CONSTANTS_PER_LOSS = 24
+SINGLE_PICKS = 4
+"""More of them tell nothing, and there may be hundreds, which would leave no room for what the loss draws a prediction to."""
 PICKING = (
     "GatherBackward0", "IndexBackward0", "IndexSelectBackward0", "SelectBackward0", "SliceBackward0", "StackBackward0",
     "CatBackward0", "TakeBackward0", "TakeAlongDimBackward0",
@@ -79,6 +81,8 @@ class Reading:
         self.parameters: list[Any] = []
         self.terms: list[Term] = []
         self.constants: list[Constant] = []
+        self.single_picks = 0
+        """Gathers of one number: of log-probabilities that were kept step by step."""
         self.broadcasts: list[dict[str, Any]] = []
         self.spread: list[tuple[Any, dict[str, Any]]] = []
         """Number -> what became N x N there; of those, the ones that change the gradients are among the broadcasts."""
@@ -195,7 +199,11 @@ def _look_at(torch: Any, node: Any, reading: Reading) -> None:
     elif name == "GatherBackward0":
         reading.gathers.append(number_of(node))
         _picked_down(torch, node, reading)
-        _keep(torch, reading, "index", saved(node, "index"), node, operand(node, 0))
+        index = saved(node, "index")
+        single = torch.is_tensor(index) and index.numel() == 1
+        reading.single_picks += single
+        if not single or reading.single_picks <= SINGLE_PICKS:
+            _keep(torch, reading, "index", index, node, operand(node, 0))
     elif name == "IndexBackward0":
         _outer_pick(torch, node, reading)
     elif name in ("NllLossBackward0", "NllLoss2DBackward0"):
@@ -224,18 +232,24 @@ def _regression(torch: Any, node: Any, name: str, reading: Reading) -> None:
 
 
 def _difference(torch: Any, node: Any, reading: Reading) -> bool:
-    """(v - y)^2 keeps v - y; with v known from a module's call, y follows. False where there is no difference."""
-    below = _seen_through(operand(node, 0))
+    """(v - y)^2 keeps v - y; with v known from a module's call, y follows. ((v - y) / s)^2 keeps it scaled. False where there is no difference."""
+    below, factor = _seen_through(operand(node, 0)), 1.0
+    scale = factor_of(torch, below) if below is not None else None
+    if scale is not None and scale[1]:
+        below, factor = _seen_through(scale[0]), scale[1]
     if below is None or below.name() not in ("SubBackward0", "RsubBackward1"):
         return False
     first, second = operand(below, 0), operand(below, 1)
+    kept = saved(node, "self")
+    if factor != 1.0 and torch.is_tensor(kept):
+        kept = kept.detach() / factor
     if below.name() == "RsubBackward1":
-        _keep(torch, reading, "difference", saved(node, "self"), node, first, sign=-1)
+        _keep(torch, reading, "difference", kept, node, first, sign=-1)
     elif first is not None and second is not None:
         reading.both_sides.append(node)
     elif first is not None or second is not None:
         sign = 1 if second is None else -1
-        _keep(torch, reading, "difference", saved(node, "self"), node, first if second is None else second, sign=sign)
+        _keep(torch, reading, "difference", kept, node, first if second is None else second, sign=sign)
     return True
 
 

@@ -28,6 +28,8 @@ NAMES_PER_OPTIMIZER = 2_000
 
 LOOKED_AT = 16
 """Parameters of an optimizer, and numbers of each, by which it is seen whether anything moves them."""
+CLEARED_OFTEN = 8
+"""Times that an optimizer is cleared without a step, from which on (and then each time they have doubled) it is looked at."""
 
 
 def attach(session: Session) -> None:
@@ -62,6 +64,8 @@ class Known:
         """The line that made it."""
         self.first_look: list[Any] = []
         """A few numbers of its first weights, when it was made."""
+        self.idle: dict[str, Any] = {}
+        """What was seen of it as long as it had taken no step; it may be gone when the script ends."""
 
 
 class Measured:
@@ -235,6 +239,8 @@ class Optimizers:
             own = known.get(id(optimizer))
             if own is not None:
                 own.cleared += 1
+                if not own.steps and own.cleared >= CLEARED_OFTEN and own.cleared & (own.cleared - 1) == 0:
+                    self.look_at_idle(own, optimizer)
             try:
                 return original(optimizer, *arguments, **options)
             except BaseException as error:
@@ -399,10 +405,21 @@ class Optimizers:
                 **self._never_stepped(known),
             )
 
+    @reading("optimizers")
+    def look_at_idle(self, known: Known, optimizer: Any) -> None:
+        known.idle = self._held(known, optimizer)
+
     def _never_stepped(self, known: Known) -> dict[str, Any]:
         """Of an optimizer that was made and took no step: what it holds, and whether something else moved its weights."""
         optimizer = known.optimizer()
-        if known.steps or optimizer is None or not known.first_look:
+        if known.steps:
+            return {}
+        if optimizer is None:
+            return {**known.idle, "cleared": known.cleared} if known.idle else {}
+        return self._held(known, optimizer)
+
+    def _held(self, known: Known, optimizer: Any) -> dict[str, Any]:
+        if not known.first_look:
             return {}
         parameters = _parameters(optimizer)
         now = [_spaced(p, LOOKED_AT) for p in parameters[:LOOKED_AT]]

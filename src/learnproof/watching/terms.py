@@ -67,6 +67,12 @@ def _scale(torch: Any, node: Any, name: str) -> tuple[Any, float] | None:
         return first, -1.0
     if name in THROUGH:
         return (first, 1.0) if first is not None else None
+    return factor_of(torch, node)
+
+
+def factor_of(torch: Any, node: Any) -> tuple[Any, float] | None:
+    """The node below and the factor, where this one multiplies by one number or divides by it."""
+    name, first, second = node.name(), operand(node, 0), operand(node, 1)
     if name == "MulBackward0" and (first is None) != (second is None):
         factor = one_number(torch, saved(node, "other") if second is None else saved(node, "self"))
         return None if factor is None else (first if second is None else second, factor)

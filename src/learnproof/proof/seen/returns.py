@@ -12,6 +12,7 @@ of the ways to treat them explains the number found there:
     first rows      go on (right), or stop: the ends are shifted by one
     cut rows        a time limit: bootstrap from the true last state (right), stop as if terminal, or go on
     last rows       of the rollout: bootstrap from the state that follows (right), from the state itself, or from nothing
+    later ends      stop (right), or start the sum with that of the episode before: episodes were summed up one after the other
 """
 
 from __future__ import annotations
@@ -341,6 +342,28 @@ def _special_rows(
             fit.special[kind] = _count(
                 y[rows], {name: numbers[rows] for name, numbers in treatments.items()}, tolerance
             )
+    if fit.special.get("terminal", {}).get("unexplained"):
+        start = _starts_before(rollout)
+        later = terminal & (start >= 0)
+        summed = reward + gamma * np.where(start >= 0, y[start], np.nan)
+        if later.any():
+            fit.special["later end"] = _count(
+                y[later], {"stop": stops[later], "the sum before": summed[later]}, tolerance
+            )
+
+
+def _starts_before(rollout: Rollout) -> Array:
+    """Of each row the first row of the episode before its own, of the same copy; -1 where there is none."""
+    found = np.full(len(rollout.time), -1)
+    for row in np.flatnonzero(rollout.preceding < 0).tolist():
+        start, before = row, -1
+        while row >= 0:
+            found[row] = before
+            after = int(rollout.following[row])
+            if rollout.ended[row]:
+                start, before = after, start
+            row = after
+    return found
 
 
 def _asked_elsewhere(rollout: Rollout, source: Mapping[int, float]) -> Array:

@@ -65,6 +65,13 @@ _FAULTS_AT_ENDS = (
         "The mask of ended episodes is missing from the recursion, or belongs to another step.",
         "Multiply what comes after t by 1 - done[t].",
     ),
+    _FaultAtEnds(
+        "later end",
+        "the sum before",
+        "The sums of {n} episodes begin with that of the episode before them.",
+        "The running return is set to 0 once, before the loop over episodes, and not for each of them.",
+        "Set it to 0 (or to the value of a cut episode's last observation) where each episode's sum begins.",
+    ),
     *(
         _FaultAtEnds(
             kind,

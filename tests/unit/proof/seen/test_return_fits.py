@@ -292,3 +292,28 @@ def test_advantages_whose_sum_goes_on_over_an_end_are_named(ends, where):
 def test_a_sum_of_one_residual_has_nothing_that_could_go_on():
     """With lambda 0 the right recursion and the other one are the same."""
     assert recomputed("sum goes on", gae_lambda=0.0).status == "pass"
+
+
+@pytest.mark.parametrize("carries", [True, False])
+def test_sums_that_begin_with_the_episode_before_are_named(carries):
+    """A running return that is set to 0 once, before the loop over episodes."""
+    made, reward, value, _ = rollout(0)
+    made.terminated, made.truncated = made.terminated | made.truncated, np.zeros_like(made.truncated)
+    ended = made.terminated.reshape(STEPS, COPIES)
+    y = np.zeros((STEPS, COPIES))
+    for copy in range(COPIES):
+        ends = [*np.flatnonzero(ended[:, copy]).tolist(), STEPS - 1]
+        start, total = 0, 0.0
+        for end in dict.fromkeys(ends):
+            total = total if carries else 0.0
+            for t in range(end, start - 1, -1):
+                total = y[t, copy] = reward[t, copy] + GAMMA * total
+            start = end + 1
+    fit = fit_targets(made, targets(made, y, value))
+    assert fit is not None
+    assert fit.matched
+    if carries:
+        assert named(fit, "later end") == {"the sum before"}
+    else:
+        assert named(fit, "terminal") == {"stop"}
+        assert "later end" not in fit.special
