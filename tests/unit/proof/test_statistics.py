@@ -304,3 +304,15 @@ def test_policies_test_of_points_without_noise() -> None:
     policies = np.repeat(np.arange(20), 3)
     assert policies_test(policies.astype(float), policies) == 0.0
     assert policies_test(-policies.astype(float), policies) == 1.0
+
+
+@pytest.mark.parametrize("count", [40, 60, 200])
+def test_a_rise_that_bends_early_is_seen(count: int) -> None:
+    """Most of what is learnt is learnt early: the bend is no resemblance of neighbours."""
+    generator = np.random.default_rng(count)
+    time = np.arange(count) / count
+    seen = [
+        trend_test(10 + 25 * (1 - np.exp(-time / 0.15)) + generator.normal(0, 6, count)).p_value < 0.025
+        for _ in range(60)
+    ]
+    assert np.mean(seen) > 0.85
