@@ -101,9 +101,7 @@ class Trainer:
             v_loss, entropy = self.update(*self.collect())
             if k % 100 == 0:
                 frames = k * self.args.horizon * self.args.num_envs
-                print(
-                    f"frames {frames:7d} | return {np.mean(self.finished):5.1f} | v_loss {v_loss:7.2f} | H {entropy:.2f}"
-                )
+                print(f"{frames:7d} | return {np.mean(self.finished):5.1f} | v_loss {v_loss:7.2f} | H {entropy:.2f}")
         self.envs.close()
 
 

@@ -160,7 +160,7 @@ def evaluate(net, episodes=5):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--steps", type=int, default=8_000)
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """Expert iteration (STaR-like): sample answers, keep the correct ones, train on them with cross entropy, repeat.
 
-Task: running sums modulo 7. For "3 5 6 1 =" the answer is "3 1 0 1 <eos>". A few labelled examples give the model the
+Task: running sums modulo 7. For "3 5 6 1 2 =" the answer is "3 1 0 1 3 <eos>". Some labelled examples give the model the
 format; afterwards it sees prompts only, and a checker that says right or wrong.
 
 No policy-gradient loss appears: the filtered set is a supervised data set, its targets are fixed tokens and its loss is

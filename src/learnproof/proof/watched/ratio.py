@@ -11,6 +11,7 @@ from ..check import Finding
 from ..seen import Loss, Seen
 from ..seen.tokens import token_losses
 from .base import ENOUGH, SeenCheck
+from .direction import PolicyDirection
 
 EXACTLY = 1e-6
 BEYOND = 40
@@ -91,9 +92,41 @@ class RatioIsOne(SeenCheck):
                 cause="The smaller of the two surrogates is taken after they were negated, or the larger one before.",
                 advice="Take the minimum of ratio * advantage and clipped ratio * advantage, and negate its mean.",
             )
+        larger, clipped = _takes_the_larger(seen)
+        if larger >= ENOUGH and larger > 0.9 * clipped and _direction_is_right(seen):
+            return self.finding(
+                "fail",
+                f"In {larger} of {clipped} losses the larger of the two surrogates is what the loss maximises: nothing holds back what has gone far "
+                "enough, and the clip only takes gradients away from rows that went the wrong way.",
+                {**figures, "clipped_losses": clipped, "that_take_the_larger": larger},
+                where="the clipped objective",
+                cause="The smaller of the two surrogates is taken after they were negated, or the larger one before.",
+                advice="Take the minimum of ratio * advantage and clipped ratio * advantage, and negate its mean.",
+            )
         if wrong:
             return self.finding("undecided", f"The ratio is off 1 in {len(wrong)} of {len(off)} rollouts.", figures)
         return self.finding("pass", f"The ratio is 1 to {max(off):.1g} at the start of {len(off)} rollouts.", figures)
+
+
+def _takes_the_larger(seen: Seen) -> tuple[int, int]:
+    """Losses with a term that is the larger or the smaller of weight * ratio and weight * clipped ratio: in how many of them the objective,
+    which is the loss negated, is the larger one; and how many there are."""
+    larger = clipped = 0
+    for loss in seen.training_losses:
+        for term in loss.event.terms:
+            near = term["structure"][:6]
+            surrogates = near[1:3] == ["MulBackward0", "MulBackward0"] and "ExpBackward0" in near
+            if near[:1] in (["MinimumBackward0"], ["MaximumBackward0"]) and surrogates and "ClampBackward1" in near:
+                clipped += 1
+                larger += (near[0] == "MaximumBackward0") == (term["coefficient"] < 0)
+                break
+    return larger, clipped
+
+
+def _direction_is_right(seen: Seen) -> bool:
+    """Where a whole objective has the wrong sign, larger and smaller have changed places too, and that is the fault to be named."""
+    check = PolicyDirection()
+    return not check.lacks(seen) and check.look(seen).status == "pass"
 
 
 def _to_themselves(seen: Seen) -> int:
