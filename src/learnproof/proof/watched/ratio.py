@@ -114,7 +114,7 @@ def _takes_the_larger(seen: Seen) -> tuple[int, int]:
     larger = clipped = 0
     for loss in seen.training_losses:
         for term in loss.event.terms:
-            near = term["structure"][:6]
+            near = term.get("structure", [])[:6]
             surrogates = near[1:3] == ["MulBackward0", "MulBackward0"] and "ExpBackward0" in near
             if near[:1] in (["MinimumBackward0"], ["MaximumBackward0"]) and surrogates and "ClampBackward1" in near:
                 clipped += 1

@@ -165,6 +165,20 @@ def test_a_fault_is_named(fault, check, words):
     assert words in found.summary
 
 
+@pytest.mark.parametrize(
+    ("picks", "coefficient", "status"),
+    [("Minimum", -1.0, "pass"), ("Maximum", 1.0, "pass"), ("Maximum", -1.0, "fail"), ("Minimum", 1.0, "fail")],
+)
+def test_the_larger_of_two_surrogates_is_named_though_no_row_has_reached_the_clip(picks, coefficient, status):
+    view = seen()
+    surrogates = ["MulBackward0", "MulBackward0", "ExpBackward0", "ClampBackward1"]
+    for loss in view.training_losses:
+        loss.event.terms[0] |= {"coefficient": coefficient, "structure": [picks + "Backward0", *surrogates]}
+    found = RatioIsOne().look(view)
+    assert found.status == status
+    assert ("larger of the two" in found.summary) == (status == "fail")
+
+
 def test_values_of_whole_sequences_are_cut_where_they_get_a_gradient():
     view = seen("whole sequences")
     assert ReturnsRecomputed().look(view).status == "pass"
