@@ -345,6 +345,18 @@ class Loss:
                 return rows
         return self.arrays.get("p0.rows", self.arrays.get("c0.rows"))
 
+    @property
+    def trained_rows(self) -> Array:
+        """The same, without those that the loss gives no gradient: a network may be asked about a whole table, of which a mask picks rows."""
+        for key in ("p0", "c0"):
+            rows, gradient = self.arrays.get(key + ".rows"), self.arrays.get(key + ".gradient")
+            if rows is None or len(rows) < 2:
+                continue
+            if gradient is not None and len(gradient) == len(rows):
+                rows = rows[(gradient.reshape(len(rows), -1) != 0).any(axis=1)]
+            return rows
+        return np.empty(0, np.uint64)
+
     def call_gradients(self) -> list[tuple[dict[str, Any], Array, Array]]:
         """(about, output, gradient) of each graded call whose gradient was caught."""
         found = []

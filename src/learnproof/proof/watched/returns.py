@@ -447,8 +447,7 @@ def _trained_empty_steps(seen: Seen) -> int:
         if empty:
             used: set[int] = set()
             for loss in rollout.losses:
-                rows = loss.rows
-                used |= set() if rows is None else {int(identity) for identity in rows.tolist()}
+                used |= {int(identity) for identity in loss.trained_rows.tolist()}
             count += len(empty & used)
     return count
 

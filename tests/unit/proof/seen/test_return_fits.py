@@ -7,7 +7,7 @@ from made_rollouts import COPIES, GAMMA, LAMBDA, STEPS, returns, rollout, seen_o
 from learnproof.proof.seen.returns import Fit, advantages_scaled_by, fit_targets, residuals_of
 from learnproof.proof.seen.rollouts import Rollout, Targets, _one_number_heads
 from learnproof.proof.seen.weights import fit_weights
-from learnproof.proof.watched.returns import ReturnsRecomputed
+from learnproof.proof.watched.returns import ReturnsRecomputed, _trained_empty_steps
 
 
 def named(fit: Fit, kind: str) -> set[str]:
@@ -317,3 +317,15 @@ def test_sums_that_begin_with_the_episode_before_are_named(carries):
     else:
         assert named(fit, "terminal") == {"stop"}
         assert "later end" not in fit.special
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_empty_steps_that_a_mask_leaves_out_are_not_trained_on(masked):
+    """The network may be asked about the whole table, and a mask picks rows of its answer."""
+    made, reward, value, _ = rollout(0)
+    made.resets = np.zeros(made.resets.shape, bool)
+    made.resets[::7] = True
+    rows = np.arange(len(made.time))
+    weight = np.where(made.resets & masked, 0.0, 1.0 + rows)
+    made = trained_on(made, rows, weight, reward.ravel(), value[:-1].ravel())
+    assert _trained_empty_steps(seen_on_policy([made])) == (0 if masked else made.resets.sum())
