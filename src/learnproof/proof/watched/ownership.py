@@ -24,6 +24,19 @@ FOLLOWS = ("target", "tgt", "ema", "ref", "old", "frozen", "avg", "slow")
 """Words in the name of a network that is not meant to be trained."""
 
 
+LEAF = "torch::autograd::AccumulateGrad"
+LINEAR = (
+    "MulBackward0",
+    "DivBackward0",
+    "NegBackward0",
+    "AddBackward0",
+    "SubBackward0",
+    "SumBackward0",
+    "MeanBackward0",
+    "StackBackward0",
+)
+
+
 class LossesReachWeights(SeenCheck):
     name = "losses_reach_weights"
     question = "Does every loss that is differentiated end in weights that an optimizer steps?"
@@ -76,6 +89,17 @@ class LossesReachWeights(SeenCheck):
                 "with another network than the one that acts.",
                 advice="Compute the loss from this network's own outputs, without .detach(), .item() or torch.tensor(...) between.",
             )
+        loose = _made_for_the_loss(seen)
+        if len(loose) >= ENOUGH and len(loose) > 0.8 * len(losses):
+            return self.finding(
+                "fail",
+                f"In {len(loose)} of {len(losses)} losses a term ends in a tensor that was made for this loss alone: no network is behind it, and "
+                "its gradient changes nothing.",
+                {**figures, "with_a_term_of_a_tensor_made_anew": len(loose)},
+                where=f"the loss of update {loose[0].update}",
+                cause="Log-probabilities or values were rebuilt with torch.tensor(list, requires_grad=True), which cuts their graph and hides it.",
+                advice="Keep the tensors that the network returned: torch.stack(list) instead of torch.tensor(list).",
+            )
         alone = _trained_by_entropy_alone(seen)
         if alone:
             return self.finding(
@@ -90,6 +114,20 @@ class LossesReachWeights(SeenCheck):
         return self.finding(
             "pass", f"All {len(losses)} losses that were looked at reach weights that an optimizer holds.", figures
         )
+
+
+def _made_for_the_loss(seen: Seen) -> list[Loss]:
+    """Losses with a term that multiplies nothing but tensors without a name, which no optimizer holds and no other loss reaches."""
+    met: Counter[str] = Counter(name for loss in seen.training_losses for name in loss.reach)
+    found = []
+    for loss in seen.training_losses:
+        for term, reach in zip(loss.event.terms, loss.term_reach, strict=False):
+            linear = set(term["structure"]) <= {*LINEAR, LEAF} and LEAF in term["structure"]
+            fresh = reach and all(name.startswith("tensor-") and met[name] == 1 for name in reach)
+            if linear and fresh and not reach & seen.all_owned and max(term.get("shape") or [1], default=1) > 1:
+                found.append(loss)
+                break
+    return found
 
 
 def _trained_by_entropy_alone(seen: Seen) -> set[str]:
