@@ -190,7 +190,17 @@ class Loss:
             return about.get("role") == "target"
         terms = set(about.get("terms", ()))
         inside = any(terms & set(log_prob.get("terms", ())) for log_prob in self.event.log_probs)
-        return not inside and about.get("beside") not in ARITHMETIC
+        return not inside and about.get("beside") not in ARITHMETIC and not self._weighed_both_ways(terms)
+
+    def _weighed_both_ways(self, terms: set[int]) -> bool:
+        """Whether rows of one of these terms have weights of both signs: advantages, and what they weigh is the squared distance in the
+        log-probability of a Gaussian that is written out. No error is squared in order to be made larger."""
+        weights = [
+            self.arrays.get(f"k{position}")
+            for position, about in enumerate(self.event.constants)
+            if about.get("role") == "weight" and terms & set(about.get("terms", ()))
+        ]
+        return any(weight is not None and weight.size > 1 and weight.min() < 0 < weight.max() for weight in weights)
 
     def _regression(self, position: int, about: dict[str, Any], constant: Array) -> Regression | None:
         apart = self._in_one_place(position, about)
