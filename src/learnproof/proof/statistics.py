@@ -202,7 +202,9 @@ def trend_test(series: Sequence[float] | Array) -> Trend:
     slope = float(np.median(steps / (second - first)))
     time = (np.arange(count) + 0.5) / count
     bend = np.stack([np.ones(count), time, np.log(time)], axis=1)
-    effective = effective_sample_size(points - bend @ np.linalg.lstsq(bend, points, rcond=None)[0], fitted=3)
+    rest = points - bend @ np.linalg.lstsq(bend, points, rcond=None)[0]
+    rounding = 1e-9 * float(np.abs(points).max())
+    effective = effective_sample_size(np.where(np.abs(rest) > rounding, rest, 0.0), fitted=3)
     variance = count * (count - 1) * (2 * count + 5) / 18 * count / effective
     score = float(np.sum(np.sign(steps)))
     z = (score - np.sign(score)) / math.sqrt(variance)

@@ -316,3 +316,9 @@ def test_a_rise_that_bends_early_is_seen(count: int) -> None:
         for _ in range(60)
     ]
     assert np.mean(seen) > 0.85
+
+
+def test_a_line_without_noise_is_a_trend() -> None:
+    assert trend_test(np.arange(40.0)).p_value < 1e-6
+    assert trend_test(1e6 + 0.1 * np.arange(200)).p_value < 1e-6
+    assert trend_test(np.full(40, 3.7)).p_value >= 0.5
