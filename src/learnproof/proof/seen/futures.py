@@ -58,9 +58,10 @@ def futures(
         if first != second and not np.array_equal(one, two):
             plain.append((f"smaller of {first} and {second}", (first, second), np.minimum(one, two)))
             plain.append((f"larger of {first} and {second}", (first, second), np.maximum(one, two)))
+    soft = _soft_columns(loss, count, bound) if plain else []
     for how, networks, numbers in plain:
         yield how, networks, numbers, "", []
-        for correction, columns in _soft_columns(loss, count, bound):
+        for correction, columns in soft:
             yield f"{how}, less a log-probability", networks, numbers, correction, columns
     yield from _expected(wide)
     yield from _one_for_all(wide, plain)

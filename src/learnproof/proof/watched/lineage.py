@@ -275,6 +275,13 @@ def itself_as_target(seen: Seen) -> tuple[str, str] | None:
 
 def targets(seen: Seen) -> list[Follower]:
     """Followers that losses with transitions of a memory asked, without gradient."""
+    known: list[Follower] | None = seen.notes.get("targets")
+    if known is None:
+        known = seen.notes["targets"] = _find_targets(seen)
+    return known
+
+
+def _find_targets(seen: Seen) -> list[Follower]:
     asked = {
         str(about.get("module"))
         for loss in seen.training_losses
