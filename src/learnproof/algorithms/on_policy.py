@@ -201,7 +201,7 @@ class OnPolicyLearner(ABC):
         per_epoch = (
             math.ceil(len(experience) / s.minibatch_size) if table is None else table.minibatches(s.minibatch_size)
         )
-        wanted = _spread(inspect.gradient_steps, s.epochs * per_epoch)
+        wanted = spread(inspect.gradient_steps, s.epochs * per_epoch)
         epochs: list[Epoch] = []
         inspected: list[InspectedStep] = []
         for epoch in range(s.epochs):
@@ -322,7 +322,7 @@ class OnPolicyLearner(ABC):
         return
 
 
-def _spread(count: int, total: int) -> set[int]:
+def spread(count: int, total: int) -> set[int]:
     """`count` of `total` gradient steps, evenly spaced, the first and the last among them."""
     return set(np.linspace(0, total - 1, min(count, total)).round().astype(int).tolist()) if count else set()
 

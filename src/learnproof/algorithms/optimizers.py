@@ -49,6 +49,13 @@ class FlatAdam(torch.optim.Adam):
         super().__init__([vector], lr=0.0, eps=epsilon, fused=True)
         self.vector = vector
 
+    def moments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Means, squares and the number of steps, made where there was none yet."""
+        state = self.state[self.vector]
+        if not state:
+            state.update(_first_state(self, self.vector))
+        return state["exp_avg"], state["exp_avg_sq"], state["step"]
+
     def advance(self) -> None:
         """What `step` does."""
         state, group = self.state[self.vector], self.param_groups[0]

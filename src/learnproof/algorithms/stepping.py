@@ -34,7 +34,7 @@ class Stepper:
         """Take the gradients that the module holds, clipped; their norm before that."""
         norm = float(torch.linalg.vector_norm(self.flat.gradient))
         if not math.isfinite(norm):
-            raise self._not_finite()
+            raise self.not_finite()
         self.scale = min(1.0, self.max_grad_norm / (norm + 1e-6))
         if self.scale < 1.0:
             self.flat.gradient.mul_(self.scale)
@@ -46,6 +46,11 @@ class Stepper:
             self.optimizer.step()
         self.steps += 1
         return norm
+
+    def moments(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Adam's, as they live on: means, squares, and the number of steps that they have seen."""
+        assert isinstance(self.optimizer, FlatAdam)
+        return self.optimizer.moments()
 
     def weights(self) -> Tensor:
         """A copy of all of them, as they are now."""
@@ -106,7 +111,7 @@ class Stepper:
     def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.flat.vector.device)
 
-    def _not_finite(self) -> TrainingFault:
+    def not_finite(self) -> TrainingFault:
         bad = [name for name, piece in self.flat.named(self.flat.gradient) if not bool(torch.isfinite(piece).all())]
         return TrainingFault(
             f"Gradient step {self.steps} gave gradients that are not finite in "

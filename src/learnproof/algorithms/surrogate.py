@@ -41,12 +41,12 @@ class Asked(NamedTuple):
 class Figures(NamedTuple):
     """Means over rows, 0-dimensional."""
 
-    loss: Tensor
-    policy_loss: Tensor
-    value_loss: Tensor
-    entropy: Tensor
-    approx_kl: Tensor
-    clip_fraction: Tensor
+    loss: Tensor | float
+    policy_loss: Tensor | float
+    value_loss: Tensor | float
+    entropy: Tensor | float
+    approx_kl: Tensor | float
+    clip_fraction: Tensor | float
 
 
 def derivative(said: Said, asked: Asked, settings: PPOSettings) -> Said:

@@ -54,8 +54,8 @@ class Settings(Section):
     """Environment steps to train for, over all instances."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Root of every random generator of the run."""
-    backend: Literal["auto", "torch"] = "auto"
-    """What computes the updates."""
+    backend: Literal["auto", "torch", "compiled"] = "auto"
+    """What computes: torch, or machine code, which knows networks of plain layers only. auto = machine code where it can."""
     device: str = "cpu"
     """torch device."""
     threads: int = Field(1, ge=1, le=1024)

@@ -8,7 +8,7 @@ call from another file, delete the *.nbi files in __pycache__.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from numba import njit
 
@@ -16,4 +16,14 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def kernel(function: Function) -> Function:
-    return cast(Function, njit(cache=True)(function))
+    return compiled(function)
+
+
+def compiled(function: Function, **options: Any) -> Function:
+    """Kept on disk beside the file or in the user's cache folder; where both are read-only, compiled anew by each process."""
+    try:
+        return cast(Function, njit(cache=True, **options)(function))
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        return cast(Function, njit(**options)(function))

@@ -47,6 +47,14 @@ class Actor(Protocol):
     ) -> Acted: ...
 
 
+class CompiledActing(Protocol):
+    def act(
+        self, rows: Array, generator: np.random.Generator, mode: str, with_log_prob: bool
+    ) -> tuple[Array, Array | None]:
+        """Raw actions and, of sampled ones, their log-probabilities."""
+        ...
+
+
 class NetworkActor:
     """A network with its layouts and its normaliser: what training improves and what a checkpoint restores."""
 
@@ -61,6 +69,8 @@ class NetworkActor:
         self.observations = observations
         self.actions = actions
         self.normalizer = normalizer
+        self.compiled: CompiledActing | None = None
+        """Acts in machine code, where there is such a backend for this network (compiled/acting.py)."""
         self._called_with: Array | None = None
         self._some_weight = next(network.parameters())
 
@@ -127,6 +137,9 @@ class NetworkActor:
         with_log_prob: bool = True,
         memory: Array | None = None,
     ) -> Acted:
+        if self.compiled is not None:
+            flat, log_prob = self.compiled.act(rows, generator, mode, with_log_prob)
+            return Acted(self.actions.to_environment(flat), flat, log_prob)
         log_prob = remembered = None
         with torch.inference_mode():
             seen = torch.from_numpy(rows).to(self.device)

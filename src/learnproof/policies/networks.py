@@ -36,7 +36,8 @@ class MLP(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(w) for w in settings.hidden) if settings.layer_norm else None
         self.out = linear(widths[-1], out, out_gain, noise) if out else None
         self.width = out or widths[-1]
-        self.activation = torch.relu if settings.activation == "relu" else torch.tanh
+        self.uses_relu = settings.activation == "relu"
+        self.activation = torch.relu if self.uses_relu else torch.tanh
         self.at_hand = [(layer.weight, layer.bias) for layer in self.layers if isinstance(layer, nn.Linear)]
         """The hidden layers' parameters: a module takes as long to find its own as a row takes to go through them."""
 
@@ -76,7 +77,7 @@ class MLP(nn.Module):
             if write:
                 write_gradients(self.out, kept[-1].activated, gradient)
             gradient = torch.mm(gradient, self.out.weight)
-        derivative = _relu_backward if self.activation is torch.relu else torch.ops.aten.tanh_backward.default
+        derivative = _relu_backward if self.uses_relu else torch.ops.aten.tanh_backward.default
         for position in reversed(range(len(kept))):
             layer, own = self.layers[position], kept[position]
             assert isinstance(layer, nn.Linear)

@@ -17,6 +17,7 @@ from ..algorithms.on_policy import OnPolicyLearner
 from ..algorithms.ppo import PPO
 from ..algorithms.reinforce import REINFORCE
 from ..algorithms.sac import SAC
+from ..compiled.applies import reason_against
 from ..config import Settings
 from ..envs.agents import OWN, agent_rows
 from ..envs.making import EnvironmentSource
@@ -147,7 +148,7 @@ def make_learner(
 ) -> Learner:
     """`learner_type` stands in for the algorithm's own class: tests train broken ones."""
     s = settings
-    kind: Any = learner_type
+    kind: Any = learner_type or _compiled_type(settings, actor)
     if s.curiosity.coefficient and s.algorithm in ("dqn", "sac"):
         raise SettingsError(
             f"curiosity.coefficient = {s.curiosity.coefficient:g} pays for new states in each rollout, which {s.algorithm} does not learn "
@@ -162,6 +163,20 @@ def make_learner(
             return (kind or DQN)(actor, s.dqn, s.optimizer, s.seed, s.steps)
         case "sac":
             return (kind or SAC)(actor, s.sac, s.optimizer, s.policy, s.seed, s.steps)
+
+
+def _compiled_type(settings: Settings, actor: NetworkActor) -> LearnerType | None:
+    """The algorithm's class on the compiled backend, where that was asked for or can be used."""
+    against = reason_against(settings, actor)
+    if settings.backend == "compiled" and against:
+        raise SettingsError(f"backend = 'compiled' cannot be used here: {against}. Use auto or torch.")
+    if settings.backend == "torch" or against:
+        return None
+    from ..compiled.on_policy import CompiledPPO, CompiledREINFORCE
+    from ..compiled.threads import set_threads
+
+    set_threads(settings.threads)
+    return CompiledPPO if settings.algorithm == "ppo" else CompiledREINFORCE
 
 
 def _curious(learner: OnPolicyLearner, s: Settings, n_envs: int | None) -> OnPolicyLearner:

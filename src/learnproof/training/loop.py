@@ -33,7 +33,7 @@ from .evaluation import Evaluator
 from .inspection import InspectionPlan
 from .interrupt import StopRequest
 from .journal import Journal
-from .rollout import Collector
+from .native_rollout import NativeCollector
 from .saving import BestPolicy, Progress, RunState, load_policy_tensors, policy_tensors
 from .stopping import Stop, Stopping
 
@@ -74,7 +74,7 @@ class Trainer:
         self.actor = make_actor(settings, env)
         scaler = RewardScaler(env.num_envs, settings.learning.gamma) if settings.env.normalize_rewards else None
         from_memory = isinstance(settings.learning, OffPolicySettings)
-        self.collector = Collector(env, source.name, self.actor, scaler, settings.seed, raw_rows=from_memory)
+        self.collector = NativeCollector(env, source.name, self.actor, scaler, settings.seed, raw_rows=from_memory)
         self.learner = make_learner(settings, self.actor, learner_type, env.num_envs)
         self.state = RunState(
             learner=self.learner,

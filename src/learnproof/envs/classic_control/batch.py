@@ -73,6 +73,13 @@ class ClassicVector(BatchEnv):
         """[N, S]: positions and speeds, in the order of `state_names`."""
         return self._physical.copy()
 
+    def batch(self) -> tuple[Array, ...]:
+        """The live arrays that its kernels work on: settings, state, steps, streams, observation, reward, terminated, truncated."""
+        return (
+            self._record, self._physical, self._steps, self._streams,
+            self._observation, self._reward, self._terminated, self._truncated,
+        )  # fmt: skip
+
     def _begin(self, rows: Array) -> None:
         type(self).begin_kernel(self._record, rows, self._physical, self._steps, self._streams, self._observation)
 

@@ -1,0 +1,18 @@
+"""The compiled backend: the same learners, with their arithmetic in machine code.
+
+    applies.py      which runs it can take over, and why not the others
+    kernel.py       the decorator: sums in any order, NaN kept
+    towers.py       an MLP forwards and backwards, on one flat vector
+    heads.py        log-probabilities, entropies, their derivatives, and drawing actions
+    objectives.py   what PPO's and REINFORCE's losses pull at, row by row
+    adam.py         clipping and Adam, one pass over the vector
+    descending.py   one pass over a rollout's minibatches: all of the above in one call
+    network.py      an actor-critic and its buffers, as arrays that the kernels take
+    acting.py       actions without torch
+    on_policy.py    PPO and REINFORCE on these kernels
+    advantages.py   generalised advantage estimation
+
+A learner's state stays where it is: the flat vector that its torch module aliases (policies/flat.py), Adam's moments, the named
+generators. Kernels work on NumPy views of those, so that checkpoints, evaluation and export see one truth, and a run may change
+its backend at a checkpoint. Every kernel takes float32 or float64; tests hold it to the torch backend in both.
+"""

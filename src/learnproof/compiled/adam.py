@@ -1,0 +1,49 @@
+"""Clipping and Adam, on the whole flat vector.
+
+scale = min(1, limit / (|g| + 1e-6));  g <- scale g
+m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) g²;  p <- p - rate / (1 - b1^t) · m / (sqrt(v) / sqrt(1 - b2^t) + epsilon)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .kernel import kernel
+
+Array = np.ndarray[Any, Any]
+FIRST, SECOND = 0.9, 0.999
+
+
+@kernel
+def norm_of(gradient: Array) -> float:
+    total = 0 * gradient[0]
+    for place in range(gradient.shape[0]):
+        total += gradient[place] * gradient[place]
+    return math.sqrt(total)
+
+
+@kernel
+def scale_for(norm: float, limit: float) -> float:
+    return min(1.0, limit / (norm + 1e-6))
+
+
+@kernel
+def adam(
+    vector: Array, gradient: Array, mean: Array, square: Array, steps: int, rate: float, epsilon: float, scale: float
+) -> None:
+    """Step number `steps`, counted from 1; `gradient` is left as it was stepped with."""
+    real = vector.dtype.type
+    clip, keep, add = real(scale), real(FIRST), real(1 - FIRST)
+    keep_square, add_square = real(SECOND), real(1 - SECOND)
+    stride = real(rate / (1 - FIRST**steps))
+    spread = real(1 / math.sqrt(1 - SECOND**steps))
+    least = real(epsilon)
+    for place in range(vector.shape[0]):
+        pull = clip * gradient[place]
+        gradient[place] = pull
+        mean[place] = keep * mean[place] + add * pull
+        square[place] = keep_square * square[place] + add_square * pull * pull
+        vector[place] -= stride * mean[place] / (np.sqrt(square[place]) * spread + least)
