@@ -55,6 +55,7 @@ class OnPolicyLearner(ABC):
     """The network of its actor under one optimizer."""
 
     settings: OnPolicySettings
+    stepper_type: type[Stepper] = Stepper
     curiosity: Curiosity | None = None
     """Pays for new states beside the rewards."""
 
@@ -65,7 +66,7 @@ class OnPolicyLearner(ABC):
         assert isinstance(actor.network, ActorCritic)
         self.network = actor.network
         self.settings = settings
-        self.stepper = Stepper(self.network, settings, optimizer)
+        self.stepper = self.stepper_type(self.network, settings, optimizer)
         self.flat = self.stepper.flat
         self.shuffler = generator(seed, "minibatches")
         self.learning_rate = settings.learning_rate

@@ -59,10 +59,7 @@ class Stepper:
     def report(self, before: Tensor, learning_rate: float, prefix: str = "") -> dict[str, ModuleReport]:
         """What the iteration that began at `before` did to each module."""
         after = self.flat.vector.detach()
-        norms = self.flat.norms(after).double().cpu().numpy()
-        changes = self.flat.norms(after - self.start).double().cpu().numpy()
-        steps = self.flat.norms(after - before).double().cpu().numpy()
-        gradients = self.flat.norms(self.flat.gradient).double().cpu().numpy()
+        norms, changes, steps, gradients = self.norms(after, after - self.start, after - before, self.flat.gradient)
         owners = [self.flat.module_of(stretch.name) for stretch in self.flat.stretches]
         modules: dict[str, ModuleReport] = {}
         for module in dict.fromkeys(owners):
@@ -78,13 +75,14 @@ class Stepper:
 
     def parameter_figures(self, before: Tensor) -> dict[str, list[float]]:
         """name -> [gradient norm before clipping, weight norm, size of the step]."""
-        with torch.no_grad():
-            gradients = self.flat.norms(self.flat.gradient) / self.scale
-            weights = self.flat.norms(before)
-            moved = self.flat.norms(self.flat.vector - before)
+        gradients, weights, moved = self.norms(self.flat.gradient, before, self.flat.vector.detach() - before)
         names = [stretch.name for stretch in self.flat.stretches]
-        figures: list[list[float]] = torch.stack([gradients, weights, moved], dim=1).tolist()
+        figures: list[list[float]] = np.stack([gradients / self.scale, weights, moved], axis=1).tolist()
         return dict(zip(names, figures, strict=True))
+
+    def norms(self, *vectors: Tensor) -> list[Array]:
+        """Of each of these flat vectors, the norm of each parameter's part."""
+        return [self.flat.norms(vector).double().cpu().numpy() for vector in vectors]
 
     def sizes(self) -> dict[str, int]:
         return {stretch.name: stretch.stop - stretch.start for stretch in self.flat.stretches}

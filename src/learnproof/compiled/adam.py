@@ -26,6 +26,17 @@ def norm_of(gradient: Array) -> float:
 
 
 @kernel
+def norms_of_parts(vector: Array, ends: Array) -> Array:
+    """The norm of each part of a flat vector; `ends` is where each part stops."""
+    norms = np.empty(ends.shape[0])
+    start = 0
+    for part in range(ends.shape[0]):
+        norms[part] = norm_of(vector[start : ends[part]])
+        start = ends[part]
+    return norms
+
+
+@kernel
 def scale_for(norm: float, limit: float) -> float:
     return min(1.0, limit / (norm + 1e-6))
 

@@ -8,9 +8,11 @@ is inspected, the pass stops before and after it. State, generators and what is 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from ..algorithms.experience import Experience
 from ..algorithms.learner import Array, Inspect, InspectedStep, Rollout
@@ -18,8 +20,10 @@ from ..algorithms.on_policy import Epoch, OnPolicyLearner, spread
 from ..algorithms.ppo import PPO
 from ..algorithms.reinforce import REINFORCE
 from ..algorithms.sequences import SequenceTable
+from ..algorithms.stepping import Stepper
 from ..algorithms.surrogate import Figures
 from .acting import ROWS_AT_ONCE, CompiledPolicy, said_of, values_of
+from .adam import norms_of_parts
 from .advantages import gae
 from .descending import Moments, Pace, Rows, descend
 from .network import make_room, make_told, network_arrays
@@ -29,7 +33,29 @@ EVERYTHING_COUNTS = np.empty(0, np.float32)
 NOBODY_ELSE_ACTED = np.empty((0, 0))
 
 
+@dataclass(frozen=True)
+class Pass:
+    """One pass over a rollout's rows, and what is added up on the way."""
+
+    rows: Rows
+    goal: Goal
+    moments: Moments
+    order: Array
+    sums: Array
+    """objectives.py."""
+    norms: Array
+    """Of each minibatch's gradient."""
+
+
+class CompiledStepper(Stepper):
+    def norms(self, *vectors: Tensor) -> list[Array]:
+        ends = np.array([stretch.stop for stretch in self.flat.stretches])
+        return [norms_of_parts(vector.numpy(), ends) for vector in vectors]
+
+
 class CompiledOnPolicy(OnPolicyLearner):
+    stepper_type = CompiledStepper
+
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.net = network_arrays(self.flat, self.network)
@@ -66,60 +92,63 @@ class CompiledOnPolicy(OnPolicyLearner):
         size = min(s.minibatch_size, len(experience))
         if len(self.told.value) != size:
             self.room, self.told = make_room(self.net, size), make_told(self.net, size)
-        rows = _rows(experience)
+        rows, goal = _rows(experience), self.goal()
+        mean, square, count = self.stepper.moments()
+        moments = Moments(mean.numpy(), square.numpy())
         per_epoch = math.ceil(len(experience) / size)
         wanted = spread(inspect.gradient_steps, s.epochs * per_epoch)
         epochs: list[Epoch] = []
         inspected: list[InspectedStep] = []
         for epoch in range(s.epochs):
             order = self.shuffler.permutation(len(experience))
-            sums, norms = np.zeros(5), np.empty(per_epoch)
+            now = Pass(rows, goal, moments, order, np.zeros(5), np.empty(per_epoch))
             done = 0
             for minibatch in sorted(number % per_epoch for number in wanted if number // per_epoch == epoch):
-                self._descend(rows, order, done, minibatch, sums, norms)
-                inspected.append(self._inspected(experience, rows, order, epoch, minibatch, sums, norms))
+                self._descend(now, done, minibatch)
+                inspected.append(self._inspected(now, experience, epoch, minibatch))
                 done = minibatch + 1
-            self._descend(rows, order, done, per_epoch, sums, norms)
-            measured = self._figures(sums / len(experience))
-            epochs.append(Epoch(measured, float(norms.mean()), float(norms.max())))
+            self._descend(now, done, per_epoch)
+            measured = _figures(now.sums / len(experience), goal)
+            epochs.append(Epoch(measured, float(now.norms.mean()), float(now.norms.max())))
             if self.enough(measured):
                 break
+        count.fill_(self.stepper.steps)
         return epochs, inspected
 
-    def _descend(self, rows: Rows, order: Array, first: int, last: int, sums: Array, norms: Array) -> None:
+    def _descend(self, now: Pass, first: int, last: int) -> None:
         """Gradient steps on minibatches `first` to `last` - 1. Gradients that are not finite are refused before they reach the weights."""
         if first == last:
             return
-        mean, square, count = self.stepper.moments()
         pace = Pace(
             len(self.told.value), self.settings.normalize_advantage, self.learning_rate,
             self.settings.adam_epsilon, self.settings.max_grad_norm, self.stepper.steps,
         )  # fmt: skip
-        moments = Moments(mean.numpy(), square.numpy())
         scale = descend(
-            self.net, moments, rows, order, first, last, self.goal(), pace, self.room, self.told, sums, norms
+            self.net,
+            now.moments,
+            now.rows,
+            now.order,
+            first,
+            last,
+            now.goal,
+            pace,
+            self.room,
+            self.told,
+            now.sums,
+            now.norms,
         )
         if math.isnan(scale):
             raise self.stepper.not_finite()
         self.stepper.scale = scale
         self.stepper.steps += last - first
         self.optimizer_steps += last - first
-        count.fill_(self.stepper.steps)
 
-    def _inspected(
-        self,
-        experience: Experience,
-        rows: Rows,
-        order: Array,
-        epoch: int,
-        minibatch: int,
-        sums: Array,
-        norms: Array,
-    ) -> InspectedStep:
+    def _inspected(self, now: Pass, experience: Experience, epoch: int, minibatch: int) -> InspectedStep:
+        """A gradient step by itself, looked at before and after."""
         before, number = self.stepper.weights(), self.optimizer_steps
-        self._descend(rows, order, minibatch, minibatch + 1, sums, norms)
-        size = len(self.told.value)
-        picked = order[minibatch * size : (minibatch + 1) * size]
+        self._descend(now, minibatch, minibatch + 1)
+        rows, size = now.rows, len(self.told.value)
+        picked = now.order[minibatch * size : (minibatch + 1) * size]
         told = {name: column[: len(picked)].copy() for name, column in self.told._asdict().items()}
         observation, action = rows.observation[picked], rows.action[picked]
         log_prob_after, value_after = said_of(self.net, observation, action, self.reading)
@@ -147,18 +176,6 @@ class CompiledOnPolicy(OnPolicyLearner):
             parameters=self.stepper.parameter_figures(before),
         )
 
-    def _figures(self, means: Array) -> Figures:
-        s, goal = self.settings, self.goal()
-        policy_loss, value_loss, entropy = (float(means[place]) for place in (POLICY_LOSS, VALUE_LOSS, ENTROPY))
-        return Figures(
-            loss=policy_loss + s.value_coefficient * value_loss - goal.entropy_coefficient * entropy,
-            policy_loss=policy_loss,
-            value_loss=value_loss,
-            entropy=entropy,
-            approx_kl=float(means[APPROX_KL]),
-            clip_fraction=float(means[CLIPPED]),
-        )
-
 
 class CompiledPPO(CompiledOnPolicy, PPO):
     def goal(self) -> Goal:
@@ -182,4 +199,16 @@ def _rows(experience: Experience) -> Rows:
         advantage=e.advantage.numpy(),
         target=e.target.numpy(),
         weight=EVERYTHING_COUNTS if e.weight is None else e.weight.numpy(),
+    )
+
+
+def _figures(means: Array, goal: Goal) -> Figures:
+    policy_loss, value_loss, entropy = (float(means[place]) for place in (POLICY_LOSS, VALUE_LOSS, ENTROPY))
+    return Figures(
+        loss=policy_loss + goal.value_coefficient * value_loss - goal.entropy_coefficient * entropy,
+        policy_loss=policy_loss,
+        value_loss=value_loss,
+        entropy=entropy,
+        approx_kl=float(means[APPROX_KL]),
+        clip_fraction=float(means[CLIPPED]),
     )

@@ -15,7 +15,9 @@ ENVIRONMENTS = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0"]
 
 
 def collector_of(kind, name, **kwargs):
-    settings = Settings().replace({"env.id": f"learnproof/{name}", "env.n_envs": 3, "policy.hidden": (8, 8), "env.kwargs": kwargs})
+    settings = Settings().replace(
+        {"env.id": f"learnproof/{name}", "env.n_envs": 3, "policy.hidden": (8, 8), "env.kwargs": kwargs}
+    )
     env = gym.make_vec(settings.env.id, num_envs=3, vectorization_mode="vector_entry_point", **kwargs)
     actor = make_actor(settings, env)
     make_learner(settings, actor)
