@@ -179,10 +179,7 @@ class OffPolicyLearner(ABC):
             left = self.settings.gradient_steps
             while left:
                 count = min(left, self.drawn_together())
-                drawn = self.draw(count)
-                for number, batch in enumerate(self._batches(drawn)):
-                    own = slice(number * self.settings.minibatch_size, (number + 1) * self.settings.minibatch_size)
-                    self._train(done, wanted, batch, drawn, own)
+                self.train_on(done, wanted, self.draw(count))
                 left -= count
         return self._report(done, before, lagging, learning_rate) if done.steps else None
 
@@ -203,7 +200,13 @@ class OffPolicyLearner(ABC):
         rows = self.replay.draw(batches * s.minibatch_size, self.drawing, s.replay_recent)
         return self.replay.take(rows, self.actor.normalizer)
 
-    def _train(self, done: Iteration, wanted: set[int], batch: TensorBatch, together: Transitions, own: slice) -> None:
+    def train_on(self, done: Iteration, wanted: set[int], drawn: Transitions) -> None:
+        """A gradient step on each minibatch of transitions that were drawn together."""
+        for number, batch in enumerate(self._batches(drawn)):
+            own = slice(number * self.settings.minibatch_size, (number + 1) * self.settings.minibatch_size)
+            self.train(done, wanted, batch, drawn, own)
+
+    def train(self, done: Iteration, wanted: set[int], batch: TensorBatch, together: Transitions, own: slice) -> None:
         """One gradient step on `batch`, which are the rows `own` of those that were drawn together."""
         if len(done.steps) not in wanted:
             done.steps.append(self.gradient_step(batch, together.index[own]))

@@ -7,7 +7,7 @@ m <- b1 m + (1 - b1) g;  v <- b2 v + (1 - b2) gÂ²;  p <- p - rate / (1 - b1^t) Â
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,22 @@ from .kernel import kernel
 
 Array = np.ndarray[Any, Any]
 FIRST, SECOND = 0.9, 0.999
+
+
+class Moments(NamedTuple):
+    """Adam's, of the whole vector."""
+
+    mean: Array
+    square: Array
+
+
+class Stride(NamedTuple):
+    """What one step of an optimizer is made with."""
+
+    learning_rate: float
+    epsilon: float
+    limit: float
+    """Of the gradient's norm."""
 
 
 @kernel
@@ -58,3 +74,15 @@ def adam(
         mean[place] = keep * mean[place] + add * pull
         square[place] = keep_square * square[place] + add_square * pull * pull
         vector[place] -= stride * mean[place] / (np.sqrt(square[place]) * spread + least)
+
+
+@kernel
+def clipped_step(vector: Array, gradient: Array, moments: Moments, steps: int, stride: Stride) -> tuple[float, float]:
+    """Step number `steps`: the gradient's norm before clipping, and what it was multiplied by; the step is not taken where the norm is not
+    finite."""
+    norm = norm_of(gradient)
+    if not math.isfinite(norm):
+        return norm, 1.0
+    scale = scale_for(norm, stride.limit)
+    adam(vector, gradient, moments.mean, moments.square, steps, stride.learning_rate, stride.epsilon, scale)
+    return norm, scale

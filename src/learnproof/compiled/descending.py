@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .adam import adam, norm_of, scale_for
+from .adam import Moments, Stride, clipped_step
 from .heads import GAUSSIAN, log_prob_and_entropy, pull_params
 from .kernel import kernel
 from .network import Net, Room, Told
@@ -31,20 +31,10 @@ class Rows(NamedTuple):
     """No rows where every action counts in full."""
 
 
-class Moments(NamedTuple):
-    """Adam's."""
-
-    mean: Array
-    square: Array
-
-
 class Pace(NamedTuple):
     minibatch_size: int
     normalise: bool
-    learning_rate: float
-    epsilon: float
-    limit: float
-    """Of the gradient's norm."""
+    stride: Stride
     steps: int
     """Gradient steps taken so far."""
 
@@ -73,13 +63,10 @@ def descend(
     for number in range(first, last):
         picked = order[number * pace.minibatch_size : min(order.shape[0], (number + 1) * pace.minibatch_size)]
         differentiate(net, rows, picked, goal, pace.normalise, room, told, sums)
-        norm = norm_of(net.gradient)
-        norms[number] = norm
-        if not math.isfinite(norm):
-            return math.nan
-        scale = scale_for(norm, pace.limit)
         taken = pace.steps + number - first + 1
-        adam(net.vector, net.gradient, moments.mean, moments.square, taken, pace.learning_rate, pace.epsilon, scale)
+        norms[number], scale = clipped_step(net.vector, net.gradient, moments, taken, pace.stride)
+        if not math.isfinite(norms[number]):
+            return math.nan
     return scale
 
 

@@ -23,9 +23,9 @@ from ..algorithms.sequences import SequenceTable
 from ..algorithms.stepping import Stepper
 from ..algorithms.surrogate import Figures
 from .acting import ROWS_AT_ONCE, CompiledPolicy, said_of, values_of
-from .adam import norms_of_parts
+from .adam import Moments, Stride, norms_of_parts
 from .advantages import gae
-from .descending import Moments, Pace, Rows, descend
+from .descending import Pace, Rows, descend
 from .network import make_room, make_told, network_arrays
 from .objectives import APPROX_KL, CLIPPED, ENTROPY, POLICY_LOSS, VALUE_LOSS, Goal
 
@@ -120,9 +120,11 @@ class CompiledOnPolicy(OnPolicyLearner):
         if first == last:
             return
         pace = Pace(
-            len(self.told.value), self.settings.normalize_advantage, self.learning_rate,
-            self.settings.adam_epsilon, self.settings.max_grad_norm, self.stepper.steps,
-        )  # fmt: skip
+            len(self.told.value),
+            self.settings.normalize_advantage,
+            Stride(self.learning_rate, self.settings.adam_epsilon, self.settings.max_grad_norm),
+            self.stepper.steps,
+        )
         scale = descend(
             self.net,
             now.moments,

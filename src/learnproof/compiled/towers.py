@@ -157,6 +157,28 @@ def through_relu(pull: Array, activated: Array) -> None:
 
 
 @kernel
+def to_input(vector: Array, layers: Array, tanh: bool, rows: int, work: Array, pulls: Array, into: Array) -> None:
+    """From d loss / d output, as in `backward`, d loss / d input, written over `into` [rows, inputs]; no parameter's is asked."""
+    last = layers.shape[0] - 1
+    start = rows * layers[:last, 2].sum()
+    for position in range(last, -1, -1):
+        weight = weight_of(vector, layers, position)
+        pull = stretch(pulls, start, rows, weight.shape[0])
+        before = start - rows * weight.shape[1]
+        if position == 0:
+            np.dot(pull, weight, into)
+            return
+        below = stretch(pulls, before, rows, weight.shape[1])
+        np.dot(pull, weight, below)
+        x = stretch(work, before, rows, weight.shape[1])
+        if tanh:
+            through_tanh(below, x)
+        else:
+            through_relu(below, x)
+        start = before
+
+
+@kernel
 def backward(vector: Array, layers: Array, tanh: bool, fed: Array, work: Array, pulls: Array, gradient: Array) -> None:
     """From d loss / d output, which lies in the last layer's place of `pulls`, d loss / d parameter, written over `gradient`."""
     rows, last = fed.shape[0], layers.shape[0] - 1

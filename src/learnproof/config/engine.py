@@ -64,6 +64,8 @@ class EngineSettings(Section):
     """What performance means: "return", or a name in the episodes' metrics; higher is better."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Root of every random generator of the engine."""
+    backend: Literal["auto", "torch", "compiled"] = "auto"
+    """What computes: torch, or machine code, which knows networks of plain layers only. auto = machine code where it can."""
     device: str = "cpu"
     """torch device."""
     threads: int = Field(1, ge=1, le=1024)
@@ -101,7 +103,19 @@ class EngineSettings(Section):
 
     def of_run(self) -> Settings:
         """The same in the form of a run's settings, for the parts that an engine shares with runs."""
-        shared = ["algorithm", "seed", "device", "threads", "policy", "schedule", "optimizer", "ppo", "dqn", "sac"]
+        shared = [
+            "algorithm",
+            "seed",
+            "backend",
+            "device",
+            "threads",
+            "policy",
+            "schedule",
+            "optimizer",
+            "ppo",
+            "dqn",
+            "sac",
+        ]
         shared += ["evidence", "evaluation", "proof", "trackers"]
         env = EnvSettings(
             id=self.name,

@@ -172,11 +172,17 @@ def _compiled_type(settings: Settings, actor: NetworkActor) -> LearnerType | Non
         raise SettingsError(f"backend = 'compiled' cannot be used here: {against}. Use auto or torch.")
     if settings.backend == "torch" or against:
         return None
-    from ..compiled.on_policy import CompiledPPO, CompiledREINFORCE
+    from ..compiled import off_policy, on_policy
     from ..compiled.threads import set_threads
 
     set_threads(settings.threads)
-    return CompiledPPO if settings.algorithm == "ppo" else CompiledREINFORCE
+    kinds: dict[str, LearnerType] = {
+        "ppo": on_policy.CompiledPPO,
+        "reinforce": on_policy.CompiledREINFORCE,
+        "dqn": off_policy.CompiledDQN,
+        "sac": off_policy.CompiledSAC,
+    }
+    return kinds[settings.algorithm]
 
 
 def _curious(learner: OnPolicyLearner, s: Settings, n_envs: int | None) -> OnPolicyLearner:

@@ -189,7 +189,14 @@ class Trainer:
             stop = self._budget_spent()
             if stop is not None:
                 break
+            compiles = self.actor.compiled is not None and not self.learner.optimizer_steps
+            if compiles:
+                self.display.phase(
+                    "the first rollout and update (their first use on a machine compiles them: about a minute)"
+                )
             self._iterate()
+            if compiles:
+                self.display.phase("")
             stop = self._evaluate_when_due()
             if stop is None:
                 self._enter_stage_when_due()

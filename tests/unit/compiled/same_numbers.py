@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from learnproof.compiled.descending import Moments, Rows
+from learnproof.compiled.adam import Moments
+from learnproof.compiled.descending import Rows
 from learnproof.compiled.network import Net, head_table, layer_table
 from learnproof.config import PolicySettings
 from learnproof.policies.flat import FlatParameters

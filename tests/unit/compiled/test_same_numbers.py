@@ -9,6 +9,7 @@ from same_numbers import KINDS, flat_gradient, flat_weights, make_case, shapes
 
 from learnproof.algorithms.experience import normalised
 from learnproof.compiled.acting import said_of
+from learnproof.compiled.adam import Stride
 from learnproof.compiled.descending import Pace, descend, differentiate
 from learnproof.compiled.network import make_room, make_told
 from learnproof.compiled.objectives import Goal
@@ -72,7 +73,7 @@ def test_ten_updates_in_float64_give_the_weights_that_torch_gives(shape, goal, n
         order = generator.permutation(rows)
         last = min(-(-rows // size), 10 - steps)
         norms = np.zeros(last)
-        pace = Pace(size, normalise, 1e-2, 1e-5, limit, steps)
+        pace = Pace(size, normalise, Stride(1e-2, 1e-5, limit), steps)
         scale = descend(case.net, case.moments, case.rows, order, 0, last, goal, pace, room, told, np.zeros(5), norms)
         for number in range(last):
             picked = torch.from_numpy(order[number * size : (number + 1) * size])
@@ -103,7 +104,7 @@ def test_a_gradient_that_is_not_finite_stops_before_the_weights():
     case = make_case(3, (8,), "relu", ["choice"], False, 30, False, 0)
     case.rows.target[17] = np.nan
     before, order, norms = case.net.vector.copy(), np.arange(30), np.zeros(3)
-    pace = Pace(10, True, 1e-2, 1e-5, 0.5, 0)
+    pace = Pace(10, True, Stride(1e-2, 1e-5, 0.5), 0)
     room, told = make_room(case.net, 10), make_told(case.net, 10)
     goal = Goal(True, 0.2, float("inf"), 0.5, 0.01)
     scale = descend(case.net, case.moments, case.rows, order, 0, 3, goal, pace, room, told, np.zeros(5), norms)

@@ -86,12 +86,16 @@ class TestTraining:
             assert metrics.gradient_steps == 2 * steps
             assert metrics.weight_step > 0
 
-    def test_every_transition_is_in_every_epoch_of_ppo(self, engine):
+    def test_every_transition_is_in_every_epoch_of_ppo(self, tmp_path):
         seen = []
-        step = engine._learning.learner.gradient_step
-        engine._learning.learner.gradient_step = lambda batch: (seen.append(batch.observation.numpy()), step(batch))[1]
-        episodes = made_up([5, 20, 12])
-        engine.train_step_now(episodes, 16, 2)
+        with small_engine(tmp_path / "engine", backend="torch") as engine:
+            step = engine._learning.learner.gradient_step
+            engine._learning.learner.gradient_step = lambda batch: (
+                seen.append(batch.observation.numpy()),
+                step(batch),
+            )[1]
+            episodes = made_up([5, 20, 12])
+            engine.train_step_now(episodes, 16, 2)
         assert [len(batch) for batch in seen] == [16, 16, 5] * 2
         wanted = sorted(map(tuple, np.concatenate([e.observations for e in episodes]).astype(np.float32)))
         for epoch in (seen[:3], seen[3:]):
@@ -105,6 +109,22 @@ class TestTraining:
             memory = engine._learning.learner.replay
             assert len(memory) == 39
             assert memory.terminated.sum() == 6
+
+    @pytest.mark.parametrize("algorithm", ["ppo", "dqn", "sac"])
+    def test_minibatches_may_change_from_call_to_call_on_either_backend(self, tmp_path, algorithm):
+        weights = []
+        for backend in ("torch", "compiled"):
+            actions = spaces.Box(-2.0, 2.0, (1,), np.float32) if algorithm == "sac" else WORLD[1]
+            settings = {**SMALL, "algorithm": algorithm, "backend": backend}
+            with TrainingEngine(WORLD[0], actions, out=tmp_path / backend, **settings) as engine:
+                for call, size in enumerate((16, 64, 7)):
+                    episodes = made_up([25, 38], seed=call)
+                    if algorithm == "sac":
+                        episodes = [replace(e, actions=e.actions[:, None] * 1.5 - 0.7) for e in episodes]
+                    engine.train_step_now(episodes, size, 2)
+                weights += [engine._learning.learner.tensors()["weights"]]
+        for name, array in weights[0].items():
+            np.testing.assert_allclose(weights[1][name], array, atol=1e-4, err_msg=name)
 
     def test_defaults_are_those_of_the_settings(self, engine):
         metrics = engine.train_step_now(made_up([130]))
