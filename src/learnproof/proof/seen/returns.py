@@ -308,6 +308,8 @@ def _special_rows(
                 "go on": goes_on,
                 "go on from its end": reward + gamma * final + decay * (y_next - next_value),
                 "sum goes on": reward + decay * (y_next - next_value),
+                "value of its end": reward
+                + (gamma * final if decay else np.nan),  # without a sum, that of "go on from its end"
             },
         ),
         "before": (

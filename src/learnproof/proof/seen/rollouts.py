@@ -28,6 +28,8 @@ COLUMNS = (
 )  # fmt: skip
 
 NAMED_SHARE = 0.9
+FEWEST_NAMED = 4
+"""Rows of a batch whose observation came once, from which on they say when a network was asked."""
 SAME_ANSWER = 1e-5
 """Difference of two answers to one question, over their size, that batches of different sizes make by rounding."""
 UNKNOWN = np.uint64(1)
@@ -175,6 +177,20 @@ class Rollout:
             seen[int(moment)] += 1
         return np.array(found, dtype=int)
 
+    def located_at(self, rows: Array | None, time: Array | None) -> Array:
+        """Row of the rollout for each row of a batch: by when it was asked where that is known, which tells states apart that come again.
+        A network may be asked late, when the step has been made already (the critic after `step`, about the state before it): where the
+        observations say so, that moment counts."""
+        if time is None:
+            return self.located(rows)
+        timed = self.located_by_time(time)
+        named = np.empty(0, dtype=int) if rows is None or len(rows) != len(time) else self.located(rows)
+        for moment in (timed, self.located_by_time(time - 1)) if len(named) else ():
+            both = (named >= 0) & (moment >= 0)
+            if both.sum() >= FEWEST_NAMED and (named[both] == moment[both]).mean() >= NAMED_SHARE:
+                return moment
+        return timed if (named >= 0).sum() < FEWEST_NAMED else named
+
     def actions_scored(self, loss: Loss) -> tuple[int, int]:
         """Of the loss's first log-probabilities of discrete actions: rows that are found here, and those among them whose action is
         not the one that the environment was given. Actions may have other numbers there (a table of moves): what each scored
@@ -185,7 +201,7 @@ class Rollout:
         scored = policy.action.reshape(-1)
         if scored.dtype.kind not in "iu" or len(scored) != len(policy.value):
             return 0, 0
-        at = self.located(policy.rows) if policy.time is None else self.located_by_time(policy.time)
+        at = self.located_at(policy.rows, policy.time)
         if len(at) != len(scored):
             return 0, 0
         known = at >= 0
@@ -202,7 +218,7 @@ class Rollout:
     def spread(self, rows: Array | None, numbers: Array, time: Array | None = None) -> Array:
         """Numbers of a batch at their rows of the rollout, nan elsewhere; the first one of a row counts."""
         spread = np.full(len(self.time), np.nan)
-        at = self.located(rows) if time is None else self.located_by_time(time)
+        at = self.located_at(rows, time)
         for row, number in zip(at[::-1], numbers[::-1], strict=True):
             if row >= 0:
                 spread[row] = number

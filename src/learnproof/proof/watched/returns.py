@@ -66,6 +66,13 @@ _FAULTS_AT_ENDS = (
         "Multiply what comes after t by 1 - done[t].",
     ),
     _FaultAtEnds(
+        "terminal",
+        "value of its end",
+        "At {n} ends of episodes the return is bootstrapped from the state in which the task ended, as if it went on.",
+        "The value of the last observation is added at every end; where the task is over, nothing follows.",
+        "Multiply that value by 1 - terminated: only an episode that was truncated has a future.",
+    ),
+    _FaultAtEnds(
         "later end",
         "the sum before",
         "The sums of {n} episodes begin with that of the episode before them.",

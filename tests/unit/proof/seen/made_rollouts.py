@@ -70,6 +70,8 @@ def returns(
         future = np.where(stop, 0.0, following[t])
         if convention in ("right", "no last value", "wrong last value", "sum goes on"):
             future = np.where(truncated[t], final_value[t], future)
+        if convention == "ends valued":
+            future = np.where(terminated[t] | truncated[t], final_value[t], future)
         if convention == "cut twice":
             future = np.where(truncated[t], 2 * final_value[t], future)
         if convention == "next start":

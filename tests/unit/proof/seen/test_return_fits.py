@@ -48,6 +48,7 @@ def test_a_right_definition_is_found_to_rounding(seed):
         ("no last value", "last", "nothing"),
         ("wrong last value", "last", "the state itself"),
         ("sum goes on", "terminal", "sum goes on"),
+        ("ends valued", "terminal", "value of its end"),
     ],
 )
 def test_each_wrong_definition_is_named(seed, convention, kind, treatment):
@@ -287,6 +288,26 @@ def test_advantages_whose_sum_goes_on_over_an_end_are_named(ends, where):
     assert where in found.summary
     assert "residuals of the next episode" in found.summary
     assert recomputed("right", **ends).status == "pass"
+
+
+def test_an_end_that_is_valued_as_if_the_task_went_on_is_named():
+    found = recomputed("ends valued")
+    assert found.status == "fail"
+    assert "as if it went on" in found.summary
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_network_that_is_asked_late_speaks_of_the_state_that_it_was_asked_about(late):
+    """A critic that is called after the environment's step, about the observation before it."""
+    made, *_ = rollout(3)
+    times = made.time - 1 + late
+    order = made.orders[0]
+    assert made.located_at(made.observation[order], times[order]).tolist() == order.tolist()
+    again, *_ = rollout(3)
+    again.observation = np.repeat(
+        again.observation[:1], len(again.time)
+    )  # states that come again: only the moment tells
+    assert again.located_at(again.observation, again.time - 1).tolist() == list(range(len(again.time)))
 
 
 def test_a_sum_of_one_residual_has_nothing_that_could_go_on():
