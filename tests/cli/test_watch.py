@@ -240,3 +240,19 @@ def test_secrets_on_the_command_line_do_not_reach_the_folder(tmp_path):
     for file in (tmp_path / "run").rglob("*"):
         if file.is_file():
             assert b"verysecret" not in file.read_bytes(), file.name
+
+
+@pytest.mark.parametrize("place", [".", "/proc/verdict.json"])
+def test_a_verdict_that_could_not_be_written_is_refused_before_the_script_runs(tmp_path, place):
+    done = watch(tmp_path, "--json", place, "--", sys.executable, "-c", "open('ran', 'w')")
+    assert done.returncode == 2
+    assert f"--json {place}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_run_folder_that_cannot_be_made_is_told_in_one_sentence(tmp_path):
+    done = watch(tmp_path, "--out", "/proc/here", "--", sys.executable, "-c", "print(1)")
+    assert done.returncode != 0
+    assert "/proc/here cannot be made" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ class Watch:
     stop_on: Literal["broken"] | None = None
     """End the script as soon as a defect is certain."""
     placebo: bool = False
-    """Run the script twice more with learning made impossible, and compare: a proof must beat both."""
+    """Run the script twice more with learning made impossible, and compare: a proof must beat each that could be made."""
     waive: tuple[str, ...] = ()
     """Findings that are meant, each as CHECK=REASON; the verdict prints the reasons."""
     report: bool = True
@@ -93,8 +94,12 @@ def _room_for(path: Path | None) -> None:
     """Before anything that takes long: the folder of a file that is written in the end."""
     if path is None:
         return
+    if path.is_dir():
+        raise UsageError(f"--json {path} is a folder: give the name of the file in it.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
     except OSError as error:
         raise UsageError(f"--json {path} cannot be written: {error.strerror or error}.") from None
 

@@ -55,6 +55,9 @@ class RunFolder:
             raise RunFolderError(f"{path} cannot hold a run: there is a file of that name on the way.") from None
         except PermissionError:
             raise RunFolderError(f"{path} cannot be made: no permission. Choose another place with --out.") from None
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise RunFolderError(f"{path} cannot be made: {why.lower()}. Choose another place with --out.") from None
         _refuse_used(path)
         with hold_lock(path):
             _refuse_used(path)

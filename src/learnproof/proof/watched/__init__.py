@@ -53,9 +53,9 @@ WATCHED_CHECKS: tuple[Check, ...] = (
     ClippingActs(),
     TargetNetworks(),
     RestoresSomething(),
+    MemoryTrue(),  # before the targets that are made of its rows: where they are wrong, those are
     ReturnsRecomputed(),
     BootstrapRecomputed(),
-    MemoryTrue(),
     EndsTold(),
     RatioIsOne(),
     PolicyDirection(),

@@ -169,7 +169,7 @@ class TargetNetworks(SeenCheck):
                 else "",
                 advice="Copy the weights every few hundred to few thousand steps, or softly at each one."
                 if long
-                else "Train longer, or synchronise more often.",
+                else "If no line copies the weights, add one; if one does, its interval is longer than this run.",
             )
         if motion is None:
             return self.finding("undecided", f"{follower.name} moved while {met.leader} stood where it was.", figures)
