@@ -11,9 +11,10 @@ the machine.
     sac, dqn        Pendulum-v1 and CartPole-v1 through Gymnasium, 256-256 networks
     ppo_cartpole    the zoo's settings; ours in the native environment, whose steps are in the compiled loop
     ppo_gymnasium   the same through Gymnasium
+    ppo_plain       the settings of CleanRL's ppo.py, beside such a loop (plain_ppo.py); ours in the native environment
     ppo_allocation  TaskAllocation-v0, 3 agents, the default settings; SB3 steps a plain per-instance version of the same rules
 
-    bars            SB3's CPU seconds over ours (medians of the repeats): Task.bars
+    bars            the peer's CPU seconds over ours (medians of the repeats): Task.bars
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ class Task:
     gradient_steps: int
     """In so many steps."""
     settings: dict[str, Any]
-    peer: Callable[[int], Any]
+    peer: Callable[[int], Any] | None
+    """A model of Stable-Baselines3; None = the plain loop."""
     bars: dict[str, float]
-    """backend -> how many times as long SB3 takes."""
+    """backend -> how many times as long the peer takes."""
     warm_up: int
     """Steps after which everything has been compiled."""
     products: Callable[[], tuple[list[Product], list[Product]]] | None = None
@@ -171,6 +173,18 @@ TASKS = {
         bars={"compiled": 3.0},
         warm_up=512,
     ),
+    "ppo_plain": Task(
+        environment="learnproof/CartPole-v1",
+        steps=51_200,
+        gradient_steps=100 * 16,
+        settings={
+            **ZOO_PPO, "env.n_envs": 4, "ppo.n_steps": 128, "ppo.minibatch_size": 128, "ppo.epochs": 4, "ppo.learning_rate": 2.5e-4,
+            "ppo.gamma": 0.99, "ppo.gae_lambda": 0.95, "ppo.entropy_coefficient": 0.01, "ppo.clip_range_value": 0.2,
+        },
+        peer=None,
+        bars={"compiled": 22.0},
+        warm_up=1_024,
+    ),
     "ppo_allocation": Task(
         environment="learnproof/TaskAllocation-v0",
         steps=3 * 8_192,
@@ -208,9 +222,13 @@ def _train(backend: str, task: Task, seed: int, steps: int) -> float:
             return time.process_time() - began
 
 
-def measure_sb3(task: Task, seed: int, steps: int) -> float:
+def measure_peer(task: Task, seed: int, steps: int) -> float:
     import torch
 
+    if task.peer is None:
+        from plain_ppo import train
+
+        return train(steps, seed)[0]
     torch.set_num_threads(1)
     model = task.peer(seed)
     began = time.process_time()
@@ -249,7 +267,7 @@ def _seconds_of(products: list[Product], times: int, generator: Any) -> float:
 CONTENDERS: dict[str, Callable[[Task, int, int], float]] = {
     "compiled": partial(measure_backend, "compiled"),
     "torch": partial(measure_backend, "torch"),
-    "sb3": measure_sb3,
+    "peer": measure_peer,
     "products": measure_products,
 }
 
@@ -283,10 +301,10 @@ def summarise(rows: list[Row], name: str) -> bool:
         )
     met = True
     for backend, bar in task.bars.items():
-        if not {backend, "sb3"} <= medians.keys():
+        if not {backend, "peer"} <= medians.keys():
             met = False
             continue
-        ratio = medians["sb3"] / medians[backend]
+        ratio = medians["peer"] / medians[backend]
         met &= ratio >= bar
         print(
             f"  SB3 takes {ratio:.2f} times as long as {backend}   (bar {bar:g}: {'met' if ratio >= bar else 'MISSED'})"

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 
 from ..policies.greedy import EpsilonGreedyHead
 from ..policies.soft import SquashedGaussianHead
@@ -66,18 +67,21 @@ class CompiledSquashed:
     def act(
         self, rows: Array, generator: np.random.Generator, mode: str, with_log_prob: bool
     ) -> tuple[Array, Array | None]:
-        """Log-probabilities are not told: a memory asks for none."""
         shape = (len(rows), len(self.middle))
+        params = self.tower(rows)
+        action = np.empty(shape, np.float32)
         if mode == "deterministic":
-            noise = np.zeros(shape, np.float32)
-        elif bool(self.head.uniform):
-            unit = generator.uniform(-1, 1, shape).astype(np.float32)
-            return self.middle + self.stretch * unit, None
+            squash_draw(params, np.zeros(shape, np.float32), self.middle, self.stretch, action)
+            return action, None
+        if bool(self.head.uniform):
+            action[:] = self.middle + self.stretch * generator.uniform(-1, 1, shape).astype(np.float32)
         else:
             noise = generator.standard_normal(shape, dtype=np.float32)
-        action = np.empty(shape, np.float32)
-        squash_draw(self.tower(rows), noise, self.middle, self.stretch, action)
-        return action, None
+            squash_draw(params, noise, self.middle, self.stretch, action)
+        if not with_log_prob:
+            return action, None
+        told = self.head.log_prob_and_entropy(torch.from_numpy(params), torch.from_numpy(action))[0]
+        return action, told.numpy()
 
 
 @kernel

@@ -40,6 +40,7 @@ and of a watched run (evidence/watched.py has its events), one row per environme
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -59,6 +60,16 @@ class Event:
         for item in dataclasses.fields(self):
             body[item.name.rstrip("_")] = plain(getattr(self, item.name))
         return body
+
+    def to_line(self) -> bytes:
+        """The JSON of `to_json`, on one line. Nearly all numbers are finite, and the encoder says where one is not: only then are they
+        looked at one by one."""
+        body = {"event": self.event, **_columns(self)}
+        try:
+            text = json.dumps(body, separators=(",", ":"), allow_nan=False, default=_nested)
+        except ValueError:
+            text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
+        return text.encode() + b"\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,6 +283,17 @@ class RunStopped(Event):
     step: int
     rule: str
     reason: str
+
+
+def _columns(event: Event) -> dict[str, Any]:
+    return {name.rstrip("_"): value for name, value in vars(event).items()}
+
+
+def _nested(value: Any) -> dict[str, Any]:
+    """Of an event inside of another one, what the encoder asks for."""
+    if not isinstance(value, Event):
+        raise TypeError(f"{type(value).__name__} has no place in the evidence")
+    return {name: inner for name, inner in _columns(value).items() if name != "process"}
 
 
 def plain(value: Any) -> Any:

@@ -57,8 +57,7 @@ class Recorder:
         return self._hash.hexdigest()
 
     def write(self, event: Event, arrays: Mapping[str, Array] | None = None) -> None:
-        line = json.dumps(event.to_json(), separators=(",", ":"), allow_nan=False)
-        body = line.encode() + b"\n"
+        body = event.to_line()
         with explaining_a_full_disk(self.path, lambda: len(body)):
             self._file.write(body)
         self._hash.update(body)

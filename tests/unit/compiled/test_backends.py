@@ -142,11 +142,14 @@ def test_actions_are_those_that_torch_would_take(kind, space, algorithm):
     assert isinstance(learner, kind)
     actor, rows = learner.actor, np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)
     for mode in ("sampled", "deterministic"):
-        quick = actor.act_on_rows(rows, np.random.default_rng(1), mode, with_log_prob=False).raw
+        quick = actor.act_on_rows(rows, np.random.default_rng(1), mode)
         kept, actor.compiled = actor.compiled, None
-        plain = actor.act_on_rows(rows, np.random.default_rng(1), mode, with_log_prob=False).raw
+        plain = actor.act_on_rows(rows, np.random.default_rng(1), mode)
         actor.compiled = kept
-        np.testing.assert_allclose(quick, plain, atol=1e-5)
+        np.testing.assert_allclose(quick.raw, plain.raw, atol=1e-5)
+        if mode == "sampled":
+            np.testing.assert_allclose(quick.log_prob, plain.log_prob, atol=1e-3)
+        assert (quick.log_prob is None) == (plain.log_prob is None)
 
 
 def test_gradients_that_are_not_finite_are_refused(tmp_path):

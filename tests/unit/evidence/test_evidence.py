@@ -191,3 +191,13 @@ def test_a_watched_step_of_another_form_is_refused(tmp_path, figures):
         from_json(body)
     body["parameters"] = {"weight": [1.0, 2.0, 3.0, "nan"]}
     assert from_json(body) is not None
+
+
+@pytest.mark.parametrize("event", [STARTED, episode(3), update(0), update(1, loss=[math.nan, 1.0]), inspection()])
+def test_a_line_is_the_json_of_its_event_finite_or_not(event):
+    assert event.to_line() == json.dumps(event.to_json(), separators=(",", ":")).encode() + b"\n"
+
+
+def test_what_is_no_evidence_has_no_line():
+    with pytest.raises(TypeError, match="no place in the evidence"):
+        update(0, explained_variance=object()).to_line()
