@@ -307,7 +307,7 @@ def summarise(rows: list[Row], name: str) -> bool:
         ratio = medians["peer"] / medians[backend]
         met &= ratio >= bar
         print(
-            f"  SB3 takes {ratio:.2f} times as long as {backend}   (bar {bar:g}: {'met' if ratio >= bar else 'MISSED'})"
+            f"  the peer takes {ratio:.2f} times as long as {backend}   (bar {bar:g}: {'met' if ratio >= bar else 'MISSED'})"
         )
     if "products" in medians:
         over = ", ".join(f"{who} {medians[who] / medians['products']:.1f}" for who in medians if who != "products")
