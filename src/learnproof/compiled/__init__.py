@@ -16,6 +16,6 @@
     threads.py      how many of them the products take
 
 A learner's state stays where it is: the flat vector that its torch module aliases (policies/flat.py), Adam's moments, the named
-generators. Kernels work on NumPy views of those, so that checkpoints, evaluation and export see one truth, and a run may change
-its backend at a checkpoint. Every kernel takes float32 or float64; tests hold it to the torch backend in both.
+generators. Kernels work on NumPy views of those, so that checkpoints, evaluation and export see one truth, and a learner of
+either backend loads the other's state. Every kernel takes float32 or float64; tests hold it to the torch backend in both.
 """

@@ -8,6 +8,7 @@ is inspected, the pass stops before and after it. State, generators and what is 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,8 +64,9 @@ class CompiledOnPolicy(OnPolicyLearner):
         self.room, self.told = make_room(self.net, 1), make_told(self.net, 1)
         self.actor.compiled = CompiledPolicy(self.net, self.network.head)
 
+    @abstractmethod
     def goal(self) -> Goal:
-        raise NotImplementedError
+        """The loss that the settings, as they stand now, ask for."""
 
     # ------------------------------------------------------------------ its parts
 
