@@ -1,8 +1,6 @@
-"""The decorator of every kernel: compiled by numba on first use, kept on disk, typed for the reader.
+"""The decorator of every kernel: compiled by numba on first use, kept on disk (kernel_cache.py), typed for the reader.
 
-No fastmath: NaN and the order of additions keep their meaning, so that equal seeds give equal bytes. Numba keeps what it
-compiled in __pycache__ and looks only at the file of the kernel that Python calls: after a change to a kernel that others
-call from another file, delete the *.nbi files in __pycache__.
+No fastmath: NaN and the order of additions keep their meaning, so that equal seeds give equal bytes.
 """
 
 from __future__ import annotations
@@ -12,6 +10,8 @@ from typing import Any, TypeVar, cast
 
 from numba import njit
 
+from .kernel_cache import kept_in, kernel_folder
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
@@ -20,10 +20,9 @@ def kernel(function: Function) -> Function:
 
 
 def compiled(function: Function, **options: Any) -> Function:
-    """Kept on disk beside the file or in the user's cache folder; where both are read-only, compiled anew by each process."""
-    try:
-        return cast(Function, njit(cache=True, **options)(function))
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
-            raise
+    """Where nothing can be kept, compiled anew by each process."""
+    folder = kernel_folder()
+    if folder is None:
         return cast(Function, njit(**options)(function))
+    with kept_in(folder):
+        return cast(Function, njit(cache=True, **options)(function))

@@ -11,7 +11,6 @@ from learnproof.algorithms.learner import Inspect
 from learnproof.compiled.off_policy import CompiledDQN, CompiledOffPolicy, CompiledSAC
 from learnproof.compiled.on_policy import CompiledOnPolicy
 from learnproof.config import Settings
-from learnproof.envs import kernel as kernels
 from learnproof.errors import SettingsError
 from learnproof.training.assembly import actor_for_spaces, make_actor, make_learner
 from learnproof.training.rollout import Collector
@@ -160,17 +159,3 @@ def test_gradients_that_are_not_finite_are_refused(tmp_path):
     with pytest.raises(learnproof.errors.TrainingFault, match="not finite"):
         learner.learn(iter([rollout]), 1e-3, Inspect())
     assert bool((learner.flat.vector == before).all())
-
-
-def test_where_nothing_can_be_kept_on_disk_a_kernel_is_compiled_all_the_same(monkeypatch):
-    asked = []
-
-    def njit(**options):
-        asked.append(options)
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function 'f': no locator available for file '<string>'")
-        return lambda function: function
-
-    monkeypatch.setattr(kernels, "njit", njit)
-    assert kernels.compiled(abs, nogil=True) is abs
-    assert asked == [{"cache": True, "nogil": True}, {"nogil": True}]
