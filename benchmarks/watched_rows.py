@@ -23,7 +23,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 SOURCES = Path(__file__).parent.parent / "src" / "learnproof"
-LONGEST = 1_800
+LONGEST = 3_600
 """Seconds after which a program counts as hanging."""
 Row = dict[str, Any]
 
