@@ -1,4 +1,4 @@
-"""One panel of a picture, and the look of all of them: colours for light and dark, raw values faint, their mean strong.
+"""One panel of a picture, and the look of all of them: their colours, raw values faint, their mean strong.
 
 matplotlib is used through its objects, without pyplot; `style` gives every default of matplotlib and our few changes to
 them, so that a picture looks the same whatever the user's own matplotlibrc says.
@@ -12,7 +12,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, NullLocator
 
 from .curves import LARGEST_DRAWN, Curve, smoothed, thinned
 from .phrasing import figure, printable
@@ -35,28 +35,16 @@ class Theme:
     verdicts: Mapping[str, str]
 
 
-THEMES = {
-    "light": Theme(
-        paper="#ffffff",
-        ink="#1d2733",
-        faint="#66717f",
-        rule="#e3e7ec",
-        main="#2563b0",
-        second="#d9762b",
-        mark="#c0322b",
-        verdicts={"proven": "#16794a", "broken": "#c0322b", "unproven": "#9a6700"},
-    ),
-    "dark": Theme(
-        paper="#161b22",
-        ink="#e6edf3",
-        faint="#95a1ae",
-        rule="#2b333d",
-        main="#6aa9f0",
-        second="#f0a35e",
-        mark="#ff7b72",
-        verdicts={"proven": "#4cc38a", "broken": "#ff7b72", "unproven": "#e0b341"},
-    ),
-}
+COLOURS = Theme(
+    paper="#ffffff",
+    ink="#1d2733",
+    faint="#66717f",
+    rule="#e3e7ec",
+    main="#2563b0",
+    second="#d9762b",
+    mark="#c0322b",
+    verdicts={"proven": "#16794a", "broken": "#c0322b", "unproven": "#9a6700"},
+)
 
 
 FLAT = 1e-5
@@ -118,6 +106,7 @@ class Panel:
         elif may_be_logarithmic and np.abs(values).max() > 200 * (typical := float(np.median(np.abs(values)))) > 0:
             self.axes.set_yscale("symlog", linthresh=typical)
         if self.axes.get_yscale() != "linear":
+            self.axes.yaxis.set_minor_locator(NullLocator())  # they are not shown, and take as long as all else
             self.axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: figure(value)))
         if self._spoilt:
             label = f"not finite ({self._spoilt:,})"

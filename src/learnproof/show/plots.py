@@ -13,7 +13,7 @@ import io
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -25,7 +25,7 @@ from ..evidence import Evidence, StageBegan, Update
 from ..evidence.measured import count_updates, environment_of, optimizer_names
 from ..runs.atomic import write_file
 from .curves import curve, largest, metric_of, of_episodes, of_evaluations, of_updates, thinned
-from .panel import THEMES, Panel, Theme, drawable, style
+from .panel import COLOURS, Panel, Theme, drawable, style
 from .phrasing import count, figure, number
 from .verdict_reading import VerdictView, read_verdict
 
@@ -40,10 +40,8 @@ def draw_learning_progress(evidence: Evidence, verdict: Mapping[str, Any] | None
     return picture
 
 
-def learning_progress_png(
-    evidence: Evidence, verdict: Mapping[str, Any] | None, theme: Literal["light", "dark"] = "light"
-) -> bytes:
-    colours = THEMES[theme]
+def learning_progress_png(evidence: Evidence, verdict: Mapping[str, Any] | None) -> bytes:
+    colours = COLOURS
     with mpl.rc_context(style(colours)):
         sheet = Figure(figsize=(11.4, 6.8), dpi=130, facecolor=colours.paper)
         FigureCanvasAgg(sheet)

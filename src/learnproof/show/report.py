@@ -109,7 +109,7 @@ def render_report(
     config_toml: str | None,
     picture: bytes | None = None,
 ) -> str:
-    """The page; `picture` is the light six-panel picture where it is already drawn."""
+    """The page; `picture` is the six-panel picture where it is already drawn."""
     view = read_verdict(verdict)
     run = evidence.run
     modules = module_names(evidence)
@@ -123,8 +123,7 @@ def render_report(
         policies=POLICIES,
         checklist_questions=CHECKLIST,
         status_words=STATUS_WORDS,
-        light_picture=_data_uri(picture or learning_progress_png(evidence, verdict, "light")),
-        dark_picture=_data_uri(learning_progress_png(evidence, verdict, "dark")),
+        picture=_data_uri(picture or learning_progress_png(evidence, verdict)),
         modules=[_module_card(evidence, name) for name in modules[:MODULES_SHOWN]],
         modules_left_out=max(0, len(modules) - MODULES_SHOWN),
         evaluations=_evaluation_rows(evidence),

@@ -20,12 +20,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from .panel import THEMES, Theme, drawable, style
+from .panel import COLOURS, Theme, drawable, style
 from .phrasing import count, figure, p_value, signed
 from .sweep_sheet import short_names, value_text
 
 COLUMNS = 3
-COLOURS = THEMES["light"]
 
 
 @dataclass(frozen=True)

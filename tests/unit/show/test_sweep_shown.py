@@ -13,7 +13,7 @@ from rich.console import Console
 sys.path.insert(0, str(Path(__file__).parents[1] / "sweeping"))
 from sample_sweep import mixed, mixed_results, trial
 
-from learnproof.show.panel import THEMES
+from learnproof.show.panel import COLOURS
 from learnproof.show.sweep_picture import marks, sweep_png
 from learnproof.show.sweep_sheet import SweepSheet, short_names, value_text
 
@@ -39,7 +39,7 @@ def test_the_picture_is_a_png_of_a_readable_size_and_always_the_same():
 
 
 def test_each_verdict_has_its_colour_and_is_missing_where_no_trial_has_it():
-    colours = THEMES["light"].verdicts
+    colours = COLOURS.verdicts
     whole = sweep_png(mixed_results())
     proven = sweep_png(mixed_results([one for one in mixed() if one["verdict"] == "proven"]))
     assert all(has_colour(whole, colour) for colour in colours.values())
@@ -51,7 +51,7 @@ def test_each_verdict_has_its_colour_and_is_missing_where_no_trial_has_it():
 
 
 def test_each_outcome_has_a_form_of_its_own():
-    known = marks(THEMES["light"])
+    known = marks(COLOURS)
     assert len({(mark.shape, mark.colour) for mark in known.values()}) == len(known)
 
 

@@ -142,9 +142,11 @@ def _explain(
     spread = max(float(y.std()), 1e-3 * float(np.abs(y).max()), 1e-6)
     explanations = []
     best = np.inf
-    for future, networks, numbers, soft, columns in futures(loss, regression.target.size, bound):
-        if only is not None and not {(future, soft), (future, WRONG_SIGN)} & only:
-            continue
+
+    def wanted(future: str, soft: str) -> bool:
+        return only is None or (future, soft) in only or (future, WRONG_SIGN) in only
+
+    for future, networks, numbers, soft, columns in futures(loss, regression.target.size, bound, wanted):
         ahead = np.stack([numbers[rows], *(column[rows] for column in columns)], axis=1)
         if not np.isfinite(ahead[~(terminated | cut)]).all():
             continue
@@ -193,6 +195,10 @@ def _explain(
     )
 
 
+def _hard(future: str, soft: str) -> bool:
+    return not soft
+
+
 def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
     """y = c (r0 + gamma r1 + ...) + g X over several steps; None where that explains nothing."""
     arrays = loss.arrays
@@ -208,9 +214,7 @@ def explain_several(loss: Loss, regression: Regression) -> Bootstrapped | None:
     columns = rewards if varied else rewards.sum(axis=1, keepdims=True)
     explanations = []
     best = np.inf
-    for future, networks, numbers, soft, more in futures(loss, regression.target.size):
-        if soft or more:
-            continue
+    for future, networks, numbers, _, _ in futures(loss, regression.target.size, wanted=_hard):
         ahead = numbers[rows]
         if not np.isfinite(ahead[inner]).all():
             continue
@@ -352,9 +356,13 @@ def bootstraps(seen: Seen) -> list[Bootstrapped]:
         likely: Likely = {}
         in_vain: Counter[str | None] = Counter()
         for loss in losses[::step]:
+            siblings: list[tuple[Regression, Bootstrapped | None]] = []
             for regression in loss.regressions:
                 hopeless = in_vain[regression.module] >= TRIED_IN_VAIN
-                found = explain(loss, regression, likely, hopeless, seen.action_bound)
+                found = _as_a_sibling(loss, regression, siblings)
+                if found is None:
+                    found = explain(loss, regression, likely, hopeless, seen.action_bound)
+                siblings.append((regression, found))
                 if found is None:
                     continue
                 known.append(found)
@@ -367,6 +375,19 @@ def bootstraps(seen: Seen) -> list[Bootstrapped]:
         also = [explain(loss, regression, likely, True, seen.action_bound) for loss, regression in pairs]
         known += [each for each in also if each is not None and each.explanations]
     return list(known)
+
+
+def _as_a_sibling(
+    loss: Loss, regression: Regression, siblings: list[tuple[Regression, Bootstrapped | None]]
+) -> Bootstrapped | None:
+    """Twin critics are fitted to one target, which is explained once."""
+    for other, found in siblings:
+        if found is not None and np.array_equal(other.target, regression.target):
+            several = any(each.steps > 1 for each in found.explanations)
+            certain = not (several and "t.repeats" in loss.arrays)
+            others = _other_actions(loss, loss.arrays["t.row"], regression) if certain else 0
+            return replace(found, module=regression.module, other_actions=others)
+    return None
 
 
 def with_targets(seen: Seen, losses: list[Loss]) -> list[Loss]:

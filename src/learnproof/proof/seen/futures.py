@@ -4,7 +4,8 @@ beside the batch, alone and put together, with or without a log-probability."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -20,13 +21,43 @@ NOT_SQUARED = "the squashed action without its square"
 WRONG_SQUASHES = {SQUASHED_TWICE, SCALED_FIRST, NOT_SQUARED}
 
 
-def futures(
-    loss: Loss, count: int, bound: float | None = None
-) -> Iterator[tuple[str, tuple[str, ...], Array, str, list[Array]]]:
-    """(how, which networks, numbers, how soft, columns of a log-probability) for everything X may have been. `bound` is that of
-    the actions."""
-    wide: list[tuple[str, Array]] = []
+Future = tuple[str, tuple[str, ...], Array, str, list[Array]]
+"""(how, which networks, numbers, how soft, columns of a log-probability)."""
+Wanted = Callable[[str, str], bool]
+"""Whether a future made in this way, softened in this way, is looked for at all: making all of them takes longer than fitting a few."""
+Made = tuple[str, tuple[str, ...], Callable[[], Array]]
+"""The same without its softness, and made only when it is asked for."""
+
+
+def everything(how: str, soft: str) -> bool:
+    return True
+
+
+def futures(loss: Loss, count: int, bound: float | None = None, wanted: Wanted = everything) -> Iterator[Future]:
+    """Everything X may have been, as far as it is wanted. `bound` is that of the actions."""
+    single, wide = _answers(loss, count)
+    plain = [*_of_one(single), *_of_pairs(single)]
+    for how, networks, make in _of_choices(wide):
+        if wanted(how, ""):
+            yield how, networks, make(), "", []
+    soft = _soft_columns(loss, count, bound) if plain else []
+    for how, networks, make in plain:
+        if wanted(how, ""):
+            yield how, networks, make(), "", []
+        less = f"{how}, less a log-probability"
+        for correction, columns in soft:
+            if wanted(less, correction):
+                yield less, networks, make(), correction, columns
+    yield from _expected(wide, wanted)
+    for how, networks, make in _one_for_all(wide, plain):
+        if wanted(how, ""):
+            yield how, networks, make(), "", []
+
+
+def _answers(loss: Loss, count: int) -> tuple[list[tuple[str, Array]], list[tuple[str, Array]]]:
+    """What networks said without gradient: with one number for each row, and with one for each action."""
     single: list[tuple[str, Array]] = []
+    wide: list[tuple[str, Array]] = []
     for position, about in enumerate(loss.event.silent):
         output = loss.arrays.get(f"n{position}.output")
         if output is not None and is_stacked(output.shape) and output.shape[1] == count:
@@ -44,58 +75,72 @@ def futures(
             _put(single, name, numbers.reshape(-1))
         elif output.ndim == 2:
             _put(wide, name, numbers)
-    wide += _duelling(single, wide)
-    rows = np.arange(count)
+    return single, wide + _duelling(single, wide)
+
+
+def _of_choices(wide: list[tuple[str, Array]]) -> Iterator[Made]:
     for name, numbers in wide:
-        yield f"largest of {name}", (name,), numbers.max(axis=1), "", []
-        yield f"mean of {name}", (name,), numbers.mean(axis=1), "", []
-        yield f"smallest of {name}", (name,), numbers.min(axis=1), "", []
+        yield f"largest of {name}", (name,), partial(numbers.max, axis=1)
+        yield f"mean of {name}", (name,), partial(numbers.mean, axis=1)
+        yield f"smallest of {name}", (name,), partial(numbers.min, axis=1)
     for (name, numbers), (other, choosing) in itertools.permutations(wide, 2):
         if numbers.shape == choosing.shape:
-            yield f"{name} at the largest of {other}", (name, other), numbers[rows, choosing.argmax(axis=1)], "", []
-    plain: list[tuple[str, tuple[str, ...], Array]] = [(name, (name,), numbers) for name, numbers in single]
+            yield f"{name} at the largest of {other}", (name, other), partial(_at_the_largest, numbers, choosing)
+
+
+def _at_the_largest(numbers: Array, choosing: Array) -> Array:
+    chosen: Array = numbers[np.arange(len(numbers)), choosing.argmax(axis=1)]
+    return chosen
+
+
+def _of_one(single: list[tuple[str, Array]]) -> Iterator[Made]:
+    for name, numbers in single:
+        yield name, (name,), partial(np.asarray, numbers)
+
+
+def _of_pairs(single: list[tuple[str, Array]]) -> Iterator[Made]:
     for (first, one), (second, two) in itertools.combinations(single, 2):
         if first != second and not np.array_equal(one, two):
-            plain.append((f"smaller of {first} and {second}", (first, second), np.minimum(one, two)))
-            plain.append((f"larger of {first} and {second}", (first, second), np.maximum(one, two)))
-    soft = _soft_columns(loss, count, bound) if plain else []
-    for how, networks, numbers in plain:
-        yield how, networks, numbers, "", []
-        for correction, columns in soft:
-            yield f"{how}, less a log-probability", networks, numbers, correction, columns
-    yield from _expected(wide)
-    yield from _one_for_all(wide, plain)
+            yield f"smaller of {first} and {second}", (first, second), partial(np.minimum, one, two)
+            yield f"larger of {first} and {second}", (first, second), partial(np.maximum, one, two)
 
 
-def _expected(wide: list[tuple[str, Array]]) -> Iterator[tuple[str, tuple[str, ...], Array, str, list[Array]]]:
+def _expected(wide: list[tuple[str, Array]], wanted: Wanted) -> Iterator[Future]:
     """What a policy over whole numbers expects: sum p Q, with and without its entropy, sum p log p; Q of one critic or the smaller of two."""
     for chooser, logits in wide[:MOST_WIDE]:
         if not np.isfinite(logits).all():  # asked about some rows only
             continue
-        log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
-        p = np.exp(log_p)
-        surprise = (p * log_p).sum(axis=1)
         others = [(n, q) for n, q in wide[:MOST_WIDE] if n != chooser and q.shape == logits.shape]
-        critics: list[tuple[str, tuple[str, ...], Array]] = [(name, (name,), q) for name, q in others]
+        critics: list[tuple[str, tuple[str, ...], tuple[Array, ...]]] = [(name, (name,), (q,)) for name, q in others]
         critics += [
-            (f"the smaller of {first} and {second}", (first, second), np.minimum(one, two))
+            (f"the smaller of {first} and {second}", (first, second), (one, two))
             for (first, one), (second, two) in itertools.combinations(others, 2)
         ]
-        for how, networks, q in critics:
-            numbers = (p * q).sum(axis=1)
-            yield f"mean of {how} by {chooser}", networks, numbers, "", []
-            yield f"mean of {how} by {chooser}, less a log-probability", networks, numbers, "plain", [surprise]
+        for how, networks, values in critics:
+            plain, less = f"mean of {how} by {chooser}", f"mean of {how} by {chooser}, less a log-probability"
+            if not (wanted(plain, "") or wanted(less, "plain")):
+                continue
+            log_p = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+            p = np.exp(log_p)
+            numbers = (p * np.minimum.reduce(values)).sum(axis=1)
+            if wanted(plain, ""):
+                yield plain, networks, numbers, "", []
+            if wanted(less, "plain"):
+                yield less, networks, numbers, "plain", [(p * log_p).sum(axis=1)]
 
 
-def _one_for_all(
-    wide: list[tuple[str, Array]], plain: list[tuple[str, tuple[str, ...], Array]]
-) -> Iterator[tuple[str, tuple[str, ...], Array, str, list[Array]]]:
+def _one_for_all(wide: list[tuple[str, Array]], plain: list[Made]) -> Iterator[Made]:
     """A maximum or minimum without a dimension: one number of all rows, for all rows."""
     for name, numbers in wide:
-        yield f"largest of {name}, {ONE_FOR_ALL}", (name,), np.full(len(numbers), np.nanmax(numbers)), "", []
-    for how, networks, numbers in plain:
+        yield f"largest of {name}, {ONE_FOR_ALL}", (name,), partial(_spread, np.nanmax, partial(np.asarray, numbers))
+    for how, networks, make in plain:
         if how.startswith("smaller of"):
-            yield f"{how}, {ONE_FOR_ALL}", networks, np.full(len(numbers), np.nanmin(numbers)), "", []
+            yield f"{how}, {ONE_FOR_ALL}", networks, partial(_spread, np.nanmin, make)
+
+
+def _spread(extreme: Callable[[Array], float], make: Callable[[], Array]) -> Array:
+    numbers = make()
+    return np.full(len(numbers), extreme(numbers))
 
 
 def _of_those_that_go_on(loss: Loss, output: Array, count: int, asked: Array | None = None) -> Array:

@@ -13,7 +13,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize_scalar
 
 from ..check import Finding
 from ..seen import Loss, Seen
@@ -203,6 +202,8 @@ def _surprises_of(scored: list[tuple[Array, Array]]) -> _Surprises:
 
 def _log_chance(laws: list[tuple[Array, Array]], total: float) -> float:
     """Chernoff's bound; each law has log-probabilities and values of its rows, whose expectation is 0."""
+    from scipy.optimize import minimize_scalar  # takes longer to import than most judgements need without it
+
     side = 1.0 if total > 0 else -1.0
 
     def bound(theta: float) -> float:
