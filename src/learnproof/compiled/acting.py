@@ -1,6 +1,6 @@
 """Acting without torch: a policy tower, its head's draw, the log-probability.
 
-    policy = CompiledPolicy(net, actor.head)
+    policy = CompiledPolicy(net)
     raw, log_prob = policy.act(rows, generator, "sampled", with_log_prob=True)
 
 Random numbers are drawn as the heads themselves draw them (policies/heads.py), part by part from the same generator, so that both backends
@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..policies.heads import BetaHead, GaussianHead, Head, ProductHead
-from .heads import draw, likeliest, log_prob_and_entropy, softplus
+from .heads import draw, likeliest, log_prob_and_entropy, make_noise
 from .kernel import kernel
 from .network import Net, Room, make_room
 from .towers import forward
@@ -25,9 +24,8 @@ ROWS_AT_ONCE = 256
 
 
 class CompiledPolicy:
-    def __init__(self, net: Net, head: Head) -> None:
+    def __init__(self, net: Net) -> None:
         self.net = net
-        self.parts = _parts_of(head)
         self.room = make_room(net, 1)
 
     def act(
@@ -35,63 +33,17 @@ class CompiledPolicy:
     ) -> tuple[Array, Array | None]:
         """Raw actions [N, A] and, of sampled ones, their log-probabilities [N]."""
         action = np.empty((len(rows), len(self.net.bounds)), np.float32)
-        params = policy_params(self.net, rows, self.room_for(len(rows)))
         if mode == "deterministic":
-            choose(self.net, params, action)
+            choose(self.net, rows, self.room_for(len(rows)), action)
             return action, None
-        noise = self._noise_for(params, generator)
         log_prob = np.empty(len(rows) if with_log_prob else 0, np.float32)
-        sample(self.net, params, noise, action, log_prob)
+        sample(self.net, rows, generator, self.room_for(len(rows)), action, log_prob)
         return action, log_prob if with_log_prob else None
 
     def room_for(self, rows: int) -> Room:
         if rows > len(self.room.fed):
             self.room = make_room(self.net, rows)
         return self.room
-
-    @property
-    def noise_is_known_before(self) -> bool:
-        """Whether what a draw needs can be had before the network has spoken: not for a Beta, nor for parts that take turns."""
-        return len(self.parts) == 1 and not isinstance(self.parts[0][0], BetaHead)
-
-    def noise(self, steps: int, rows: int, generator: np.random.Generator) -> Array:
-        """[T, N, A] for so many steps, the same numbers as step by step."""
-        assert self.noise_is_known_before
-        return _draws(self.parts[0][0], (steps, rows), generator)
-
-    def _noise_for(self, params: Array, generator: np.random.Generator) -> Array:
-        """[N, A]: of each part of the head what it would ask its generator for."""
-        rows = len(params)
-        first = 0
-        if self.noise_is_known_before:
-            return _draws(self.parts[0][0], (rows,), generator)
-        noise = np.empty((rows, len(self.net.bounds)), np.float32)
-        for part, columns in self.parts:
-            if isinstance(part, BetaHead):
-                shapes = beta_shapes(params, first, 2 * part.n_actions)
-                drawn = generator.beta(shapes[:, : part.n_actions], shapes[:, part.n_actions :]).astype(np.float32)
-            else:
-                drawn = _draws(part, (rows,), generator)
-            noise[:, columns] = drawn
-            first += part.n_params
-        return noise
-
-
-def _parts_of(head: Head) -> list[tuple[Head, list[int]]]:
-    if not isinstance(head, ProductHead):
-        return [(head, list(range(head.n_actions)))]
-    found: list[tuple[Head, list[int]]] = []
-    for part, columns in zip(head.heads, head.columns, strict=True):
-        assert isinstance(part, Head)
-        found.append((part, columns.tolist()))
-    return found
-
-
-def _draws(part: Head, rows: tuple[int, ...], generator: np.random.Generator) -> Array:
-    shape = (*rows, part.n_actions)
-    if isinstance(part, GaussianHead):
-        return generator.standard_normal(shape, dtype=np.float32)
-    return generator.random(shape, dtype=np.float32)
 
 
 @kernel
@@ -120,9 +72,11 @@ def values_of(net: Net, rows: Array, room: Room) -> Array:
 
 
 @kernel
-def sample(net: Net, params: Array, noise: Array, action: Array, log_prob: Array) -> None:
+def sample(net: Net, rows: Array, generator: np.random.Generator, room: Room, action: Array, log_prob: Array) -> None:
     """`log_prob` has no rows where it is not asked for."""
-    chances = np.empty_like(params)
+    params = policy_params(net, rows, room)
+    chances, noise = np.empty_like(params), np.empty(action.shape, np.float32)
+    make_noise(params, generator, net.parts, net.dimensions, noise)
     for row in range(params.shape[0]):
         draw(params, row, noise, net.dimensions, net.bounds, net.vector, action)
         if log_prob.shape[0]:
@@ -132,7 +86,8 @@ def sample(net: Net, params: Array, noise: Array, action: Array, log_prob: Array
 
 
 @kernel
-def choose(net: Net, params: Array, action: Array) -> None:
+def choose(net: Net, rows: Array, room: Room, action: Array) -> None:
+    params = policy_params(net, rows, room)
     for row in range(params.shape[0]):
         likeliest(params, row, net.dimensions, net.bounds, action)
 
@@ -152,13 +107,3 @@ def said_of(net: Net, rows: Array, action: Array, room: Room) -> tuple[Array, Ar
                 params, place, action, row, net.dimensions, net.bounds, net.vector, chances
             )[0]
     return log_prob, values_of(net, rows, room)
-
-
-@kernel
-def beta_shapes(params: Array, first: int, count: int) -> Array:
-    """1 + softplus of some parameters, [N, count]."""
-    shapes = np.empty((params.shape[0], count))
-    for row in range(params.shape[0]):
-        for place in range(count):
-            shapes[row, place] = 1.0 + softplus(params[row, first + place] + 0.0)
-    return shapes

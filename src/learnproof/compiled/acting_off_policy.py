@@ -34,8 +34,6 @@ class _Tower:
 
 
 class CompiledGreedy:
-    noise_is_known_before = False
-
     def __init__(self, net: QNet, head: EpsilonGreedyHead) -> None:
         self.head = head
         self.tower = _Tower(net.vector, net.layers, net.tanh)
@@ -57,8 +55,6 @@ class CompiledGreedy:
 
 
 class CompiledSquashed:
-    noise_is_known_before = False
-
     def __init__(self, net: SoftNet, head: SquashedGaussianHead) -> None:
         self.head = head
         self.middle, self.stretch = net.middle, net.stretch

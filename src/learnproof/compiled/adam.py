@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .kernel import kernel
+from .kernel import finite, kernel
 
 Array = np.ndarray[Any, Any]
 FIRST, SECOND = 0.9, 0.999
@@ -81,7 +81,7 @@ def clipped_step(vector: Array, gradient: Array, moments: Moments, steps: int, s
     """Step number `steps`: the gradient's norm before clipping, and what it was multiplied by; the step is not taken where the norm is not
     finite."""
     norm = norm_of(gradient)
-    if not math.isfinite(norm):
+    if not finite(norm):
         return norm, 1.0
     scale = scale_for(norm, stride.limit)
     adam(vector, gradient, moments.mean, moments.square, steps, stride.learning_rate, stride.epsilon, scale)

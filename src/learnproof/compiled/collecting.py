@@ -1,36 +1,23 @@
 """A whole rollout in one call, in environments that are kernels themselves: act, step, write down, begin anew.
 
-The environments of envs/classic_control share the form of their kernels (its batch.py), so that `rollout` is written once and
-compiled once for each of them, with that environment's own kernels in it.
+These share the form of their kernels (envs/native.py), so that `rollout` is written once and compiled once for each of them, with that
+environment's own kernels in it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .acting import policy_params, sample
-from .kernel import kernel
+from ..envs.native import Batch, NativeEnv
+from .acting import sample
+from .kernel import finite, kernel
 from .network import Net, Room
 
 Array = np.ndarray[Any, Any]
-
-
-class Batch(NamedTuple):
-    """N instances of an environment: its own arrays (envs/classic_control/batch.py)."""
-
-    settings: Array
-    state: Array
-    steps: Array
-    streams: Array
-    observation: Array
-    reward: Array
-    terminated: Array
-    truncated: Array
 
 
 class Kept(NamedTuple):
@@ -50,9 +37,11 @@ class Kept(NamedTuple):
     """t * N + n of each step at which an episode ended, in that order."""
     ended_return: Array
     ended_length: Array
+    ended_figures: Array
+    """[T * N, M]: its metrics."""
 
 
-def make_kept(steps: int, count: int, size: int, width: int) -> Kept:
+def make_kept(steps: int, count: int, size: int, width: int, figures: int) -> Kept:
     rows = steps * count
     return Kept(
         observation=np.empty((steps, count, size), np.float32),
@@ -66,15 +55,16 @@ def make_kept(steps: int, count: int, size: int, width: int) -> Kept:
         ended_at=np.empty(rows, np.int64),
         ended_return=np.empty(rows),
         ended_length=np.empty(rows, np.int64),
+        ended_figures=np.empty((rows, figures)),
     )
 
 
-def rollout_in(begin_rows: Callable[..., None], step_rows: Callable[..., int]) -> Callable[..., tuple[int, int, int]]:
-    """`rollout` for the environment with these kernels, compiled under a name of its own: under that it is kept on disk."""
-    name = f"rollout_in_{step_rows.__module__.rpartition('.')[2]}"
+def rollout_in(env: type[NativeEnv]) -> Callable[..., tuple[int, int, int]]:
+    """`rollout` for this environment, compiled under a name of its own: under that it is kept on disk."""
+    name = f"rollout_in_{env.step_kernel.__module__.rpartition('.')[2]}"
     if name not in _compiled:
-        own = {**rollout.__globals__, "begin_rows": begin_rows, "step_rows": step_rows}
-        function = FunctionType(rollout.__code__, own, name)
+        own = {"begin_rows": env.begin_kernel, "step_rows": env.step_kernel, "measure_rows": env.measure_kernel}
+        function = FunctionType(rollout.__code__, {**rollout.__globals__, **own}, name)
         function.__qualname__ = name
         _compiled[name] = kernel(function)
     return _compiled[name]
@@ -83,7 +73,7 @@ def rollout_in(begin_rows: Callable[..., None], step_rows: Callable[..., int]) -
 _compiled: dict[str, Callable[..., tuple[int, int, int]]] = {}
 
 
-def begin_rows(settings: Array, rows: Array, state: Array, steps: Array, streams: Array, observation: Array) -> None:
+def begin_rows(settings: Array, rows: Array, *arrays: Array) -> None:
     """The environment's own takes this place."""
     raise NotImplementedError
 
@@ -93,11 +83,16 @@ def step_rows(settings: Array, rows: Array, actions: Array, *arrays: Array) -> i
     raise NotImplementedError
 
 
+def measure_rows(rows: Array, *arrays: Array) -> None:
+    """The environment's own takes this place."""
+    raise NotImplementedError
+
+
 def rollout(
     net: Net,
     batch: Batch,
     room: Room,
-    noise: Array,
+    generator: np.random.Generator,
     given: Array,
     low: Array,
     high: Array,
@@ -105,19 +100,19 @@ def rollout(
     lengths: Array,
     kept: Kept,
 ) -> tuple[int, int, int]:
-    """As many steps as `noise` [T, N, A] is for. Gives how many were taken, how many episodes a time limit cut, how many ended: fewer steps
+    """As many steps as there is room for in `kept`. Gives how many were taken, how many episodes a time limit cut, how many ended: fewer steps
     where an action was not finite, which is then left in `given`.
 
     `given` is what the environment is handed: choices [N], counted from 0, or numbers [N, A], clipped to `low` and `high`. `returns` and
     `lengths` [N] are those of the episodes under way.
     """
-    steps, count = noise.shape[0], noise.shape[1]
+    steps, count = kept.reward.shape
     everyone, over = np.ones(count, np.bool_), np.empty(count, np.bool_)
+    figures = np.empty((kept.ended_figures.shape[1], count))
     cut = ended = 0
     for t in range(steps):
         kept.observation[t] = batch.observation
-        params = policy_params(net, batch.observation, room)
-        sample(net, params, noise[t], kept.action[t], kept.log_prob[t])
+        sample(net, batch.observation, generator, room, kept.action[t], kept.log_prob[t])
         for n in range(count):
             if given.ndim == 1:
                 given[n] = int(kept.action[t, n, 0])
@@ -125,28 +120,29 @@ def rollout(
                 for column in range(given.shape[1]):
                     drawn = kept.action[t, n, column]
                     given[n, column] = min(max(drawn, low[column]), high[column])
-                    if not math.isfinite(drawn):
+                    if not finite(drawn):
                         given[n, column] = drawn
                         return t, cut, ended
-        anybody = step_rows(
-            batch.settings, everyone, given, batch.state, batch.steps, batch.observation, batch.reward,
-            batch.terminated, batch.truncated,
-        )  # fmt: skip
+        anybody = step_rows(batch.settings, everyone, given, *batch.step)
         for n in range(count):
             limit = batch.truncated[n] and not batch.terminated[n]
             kept.reward[t, n], kept.terminated[t, n], kept.truncated[t, n] = batch.reward[n], batch.terminated[n], limit
             returns[n] += batch.reward[n]
             lengths[n] += 1
             over[n] = batch.terminated[n] or batch.truncated[n]
-            if limit:
+        if not anybody:
+            continue
+        measure_rows(over, *batch.tallies, figures)
+        for n in range(count):
+            if kept.truncated[t, n]:
                 kept.final_row[cut] = t * count + n
                 kept.final_observation[cut] = batch.observation[n]
                 cut += 1
             if over[n]:
                 kept.ended_at[ended] = t * count + n
                 kept.ended_return[ended], kept.ended_length[ended] = returns[n], lengths[n]
+                kept.ended_figures[ended] = figures[:, n]
                 ended += 1
                 returns[n], lengths[n] = 0.0, 0
-        if anybody:
-            begin_rows(batch.settings, over, batch.state, batch.steps, batch.streams, batch.observation)
+        begin_rows(batch.settings, over, *batch.begin)
     return steps, cut, ended

@@ -9,7 +9,7 @@ import numpy as np
 
 from .adam import Moments, Stride, clipped_step
 from .heads import GAUSSIAN, log_prob_and_entropy, pull_params
-from .kernel import kernel
+from .kernel import finite, kernel
 from .network import Net, Room, Told
 from .objectives import Goal, add_figures, pull_log_prob, pull_value
 from .towers import backward, forward, last_place
@@ -65,7 +65,7 @@ def descend(
         differentiate(net, rows, picked, goal, pace.normalise, room, told, sums)
         taken = pace.steps + number - first + 1
         norms[number], scale = clipped_step(net.vector, net.gradient, moments, taken, pace.stride)
-        if not math.isfinite(norms[number]):
+        if not finite(norms[number]):
             return math.nan
     return scale
 

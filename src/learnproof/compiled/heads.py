@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..policies.heads import BETA_EDGE, HALF_LOG_TWO_PI
-from .kernel import kernel
+from .kernel import finite, kernel
 
 Array = np.ndarray[Any, Any]
 CATEGORICAL, BERNOULLI, GAUSSIAN, BETA = 0, 1, 2, 3
@@ -193,6 +193,22 @@ def pull_beta(
 
 
 @kernel
+def make_noise(params: Array, generator: np.random.Generator, parts: Array, dimensions: Array, noise: Array) -> None:
+    """What the draws of all rows are made of, [N, A]: part after part of the head, as policies/heads.py asks its generator."""
+    for part in range(parts.shape[0]):
+        for row in range(params.shape[0]):
+            for k in range(parts[part, 0], parts[part, 1]):
+                kind, column, first, other = dimensions[k, 0], dimensions[k, 1], dimensions[k, 2], dimensions[k, 3]
+                if kind == GAUSSIAN:
+                    noise[row, column] = generator.standard_normal(dtype=np.float32)
+                elif kind == BETA:
+                    a, b = 1.0 + softplus(params[row, first] + 0.0), 1.0 + softplus(params[row, other] + 0.0)
+                    noise[row, column] = generator.beta(a, b) if finite(a + b) else math.nan  # it would search for ever
+                else:
+                    noise[row, column] = generator.random(dtype=np.float32)
+
+
+@kernel
 def draw(params: Array, row: int, noise: Array, dimensions: Array, bounds: Array, vector: Array, action: Array) -> None:
     """The raw action of one row. `noise` [N, A] is uniform for choices, normal for Gaussians, and for a Beta the unit draw itself."""
     for k in range(dimensions.shape[0]):
@@ -205,7 +221,12 @@ def draw(params: Array, row: int, noise: Array, dimensions: Array, bounds: Array
         elif kind == GAUSSIAN:
             action[row, column] = params[row, first] + math.exp(vector[other] + 0.0) * noise[row, column]
         else:
-            action[row, column] = low + span * min(max(noise[row, column] + 0.0, BETA_EDGE), 1.0 - BETA_EDGE)
+            unit = noise[row, column] + 0.0
+            if unit < BETA_EDGE:  # comparisons that leave NaN what it is
+                unit = BETA_EDGE
+            elif unit > 1.0 - BETA_EDGE:
+                unit = 1.0 - BETA_EDGE
+            action[row, column] = low + span * unit
 
 
 @kernel

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 from ..envs.kernel import compiled
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -18,3 +20,9 @@ LIBERTIES = {"reassoc", "contract", "arcp", "nsz"}
 
 def kernel(function: Function) -> Function:
     return compiled(function, fastmath=LIBERTIES, error_model="numpy", nogil=True)
+
+
+@kernel
+def finite(x: float) -> bool:
+    """As math.isfinite, which subtracts a number from itself: of a sum, added in any order, that leaves 0 and no NaN."""
+    return bool(abs(x) < np.inf)

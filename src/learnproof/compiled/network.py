@@ -32,6 +32,8 @@ class Net(NamedTuple):
     dimensions: Array
     """[K, 4] its head (heads.py)."""
     bounds: Array
+    parts: Array
+    """[P, 2] the lines of `dimensions` that each part of a composed head has, from and up to."""
 
 
 class Room(NamedTuple):
@@ -62,7 +64,7 @@ class Told(NamedTuple):
 def network_arrays(flat: FlatParameters, network: ActorCritic) -> Net:
     assert isinstance(network.policy, MLP)
     assert isinstance(network.value, MLP)
-    dimensions, bounds = head_table(network.head, flat)
+    dimensions, bounds, parts = head_table(network.head, flat)
     return Net(
         vector=flat.vector.detach().numpy(),
         gradient=flat.gradient.numpy(),
@@ -72,6 +74,7 @@ def network_arrays(flat: FlatParameters, network: ActorCritic) -> Net:
         policy_size=network.policy_size,
         dimensions=dimensions,
         bounds=bounds,
+        parts=parts,
     )
 
 
@@ -104,16 +107,18 @@ def starts_of(flat: FlatParameters) -> dict[int, int]:
     return {id(p): s.start for s, p in zip(flat.stretches, flat.module.parameters(), strict=True)}
 
 
-def head_table(head: Head, flat: FlatParameters) -> tuple[Array, Array]:
-    """The lines of `dimensions` and `bounds` (heads.py)."""
+def head_table(head: Head, flat: FlatParameters) -> tuple[Array, Array, Array]:
+    """The lines of `dimensions` and `bounds` (heads.py), and which of the first belong to which part."""
     parts: list[tuple[Head, Sequence[int]]] = [(head, range(head.n_actions))]
     if isinstance(head, ProductHead):
         parts = list(zip(head.heads, (columns.tolist() for columns in head.columns), strict=True))  # type: ignore[arg-type]
     starts = starts_of(flat)
     lines: list[tuple[int, int, int, int]] = []
     bounds = np.tile(np.array([0.0, 1.0]), (head.n_actions, 1))
+    ends: list[tuple[int, int]] = []
     first = 0
     for part, columns in parts:
+        before = len(lines)
         match part:
             case CategoricalHead():
                 places = first + np.concatenate([[0], np.cumsum(part.sizes)[:-1]])
@@ -129,4 +134,5 @@ def head_table(head: Head, flat: FlatParameters) -> tuple[Array, Array]:
         if isinstance(part, (BernoulliHead, BetaHead)):
             bounds[list(columns)] = np.stack([part.low.cpu().numpy(), part.span.cpu().numpy()], axis=1)
         first += part.n_params
-    return np.array(lines, np.int64), bounds
+        ends.append((before, len(lines)))
+    return np.array(lines, np.int64), bounds, np.array(ends, np.int64)

@@ -62,7 +62,7 @@ class CompiledOnPolicy(OnPolicyLearner):
         self.net = network_arrays(self.flat, self.network)
         self.reading = make_room(self.net, ROWS_AT_ONCE)
         self.room, self.told = make_room(self.net, 1), make_told(self.net, 1)
-        self.actor.compiled = CompiledPolicy(self.net, self.network.head)
+        self.actor.compiled = CompiledPolicy(self.net)
 
     @abstractmethod
     def goal(self) -> Goal:

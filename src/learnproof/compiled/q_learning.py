@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .adam import Moments, Stride, clipped_step
-from .kernel import kernel
+from .kernel import finite, kernel
 from .towers import backward, forward, last_place
 
 Array = np.ndarray[Any, Any]
@@ -78,7 +78,7 @@ def descend_q(
     for number in range(first, last):
         losses[number] = differentiate_q(net, drawn, number * size, size, double, room, told)
         norms[number], scale = clipped_step(net.vector, net.gradient, moments, steps + number - first + 1, stride)
-        if not math.isfinite(norms[number]):
+        if not finite(norms[number]):
             return math.nan
     return scale
 

@@ -11,7 +11,7 @@ from ..policies.heads import HALF_LOG_TWO_PI
 from ..policies.soft import LOG_STD_HIGHEST, LOG_STD_LOWEST
 from .adam import Moments, Stride, clipped_step
 from .heads import softplus
-from .kernel import kernel
+from .kernel import finite, kernel
 from .q_learning import Drawn
 from .towers import backward, forward, last_place, to_input
 
@@ -114,9 +114,9 @@ def descend_soft(
         )
         told.actor_loss[number] = differentiate_actor(net, drawn, number, noise[number, 1], alpha, pace.size, room)
         norm, actor_scale = clipped_step(net.actor, net.actor_gradient, moments.actor, steps, pace.stride)
-        if not math.isfinite(told.norm[number]):
+        if not finite(told.norm[number]):
             return math.nan, actor_scale
-        if not math.isfinite(norm):
+        if not finite(norm):
             return critic_scale, math.nan
         log_prob = 0.0
         for place in range(pace.size):

@@ -194,7 +194,7 @@ class Trainer:
                 self.display.phase(
                     "the first rollout and update (their first use on a machine compiles them: about a minute)"
                 )
-            self._iterate()
+            self.iterate()
             if compiles:
                 self.display.phase("")
             stop = self._evaluate_when_due()
@@ -207,7 +207,8 @@ class Trainer:
         self._finish(stop)
         return Outcome(self.collector.steps, stop)
 
-    def _iterate(self) -> None:
+    def iterate(self) -> None:
+        """Collect, learn, write down."""
         state, settings = self.state, self.settings
         iteration = state.progress.iteration
         rate = settings.learning.learning_rate * state.schedule.factor(self.collector.steps / settings.steps)

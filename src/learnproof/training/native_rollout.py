@@ -13,7 +13,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ..algorithms.learner import Rollout
-from ..envs.classic_control.batch import ClassicVector
+from ..envs.native import NativeEnv
 from ..policies.actor import NetworkActor
 from .rollout import Collector, FinishedEpisode
 
@@ -21,27 +21,40 @@ from .rollout import Collector, FinishedEpisode
 class NativeCollector(Collector):
     @staticmethod
     def fits(env: VectorEnv[Any, Any, Any], actor: NetworkActor) -> bool:
-        native = isinstance(env, ClassicVector) and env.autoreset_mode is AutoresetMode.SAME_STEP
-        acting: Any = actor.compiled
-        return native and acting is not None and acting.noise_is_known_before and actor.normalizer is None
+        if (
+            not isinstance(env, NativeEnv)
+            or env.autoreset_mode is not AutoresetMode.SAME_STEP
+            or actor.compiled is None
+        ):
+            return False
+        from ..compiled.acting import CompiledPolicy
+
+        return isinstance(actor.compiled, CompiledPolicy) and actor.normalizer is None
 
     def collect(
         self, steps: int, on_progress: Callable[[int], None] | None = None
     ) -> tuple[Rollout, list[FinishedEpisode]]:
         from ..compiled.acting import CompiledPolicy
-        from ..compiled.collecting import Batch, make_kept, rollout_in
+        from ..compiled.collecting import make_kept, rollout_in
 
         env, policy = self.env, self.actor.compiled
-        if not (self.fits(env, self.actor) and isinstance(env, ClassicVector) and isinstance(policy, CompiledPolicy)):
+        if not (self.fits(env, self.actor) and isinstance(env, NativeEnv) and isinstance(policy, CompiledPolicy)):
             return super().collect(steps, on_progress)
         count = env.num_envs
-        kept = make_kept(steps, count, self.actor.observations.size, self.actor.actions.size)
+        kept = make_kept(steps, count, self.actor.observations.size, self.actor.actions.size, len(env.metrics))
         given, low, high = _given(env)
-        run = rollout_in(type(env).begin_kernel, type(env).step_kernel)
-        taken, cut, ended = run(
-            policy.net, Batch(*env.batch()), policy.room_for(count), policy.noise(steps, count, self.noise), given, low, high,
-            self.returns, self.lengths, kept,
-        )  # fmt: skip
+        taken, cut, ended = rollout_in(type(env))(
+            policy.net,
+            env.batch,
+            policy.room_for(count),
+            self.noise,
+            given,
+            low,
+            high,
+            self.returns,
+            self.lengths,
+            kept,
+        )
         if taken < steps:
             self._step(given)  # which refuses an action that is not finite, and says why
         before = self.steps
@@ -53,11 +66,13 @@ class NativeCollector(Collector):
                 return_=return_,
                 length=length,
                 terminated=bool(kept.terminated.ravel()[at]),
+                metrics=dict(zip(env.metrics, figures, strict=True)),
             )
-            for at, return_, length in zip(
+            for at, return_, length, figures in zip(
                 kept.ended_at[:ended].tolist(),
                 kept.ended_return[:ended].tolist(),
                 kept.ended_length[:ended].tolist(),
+                kept.ended_figures[:ended].tolist(),
                 strict=True,
             )
         ]
@@ -83,7 +98,7 @@ class NativeCollector(Collector):
         return rollout, episodes
 
 
-def _given(env: ClassicVector) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _given(env: NativeEnv) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """What the environment is handed, to be written into, and the bounds of its numbers."""
     space: Any = env.single_action_space
     if isinstance(space, Discrete):

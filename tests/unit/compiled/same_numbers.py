@@ -69,10 +69,10 @@ def make_case(size, hidden, activation, kinds, central, rows, weighted, seed, re
     with torch.no_grad():
         flat.vector.add_(0.3 * torch.randn(flat.vector.shape, generator=noise))
     vector = flat.vector.detach().numpy().astype(np.float32 if real is torch.float32 else np.float64)
-    dimensions, bounds = head_table(network.head, flat)
+    dimensions, bounds, parts = head_table(network.head, flat)
     net = Net(
         vector, np.zeros_like(vector), layer_table(flat, network.policy), layer_table(flat, network.value),
-        activation == "tanh", network.policy_size, dimensions, bounds,
+        activation == "tanh", network.policy_size, dimensions, bounds, parts,
     )  # fmt: skip
     for parameter in network.parameters():  # independent of the flat vector from here on
         parameter.data, parameter.grad = parameter.data.to(real).clone(), None

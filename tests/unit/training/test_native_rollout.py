@@ -11,7 +11,7 @@ from learnproof.training.assembly import make_actor, make_learner
 from learnproof.training.native_rollout import NativeCollector
 from learnproof.training.rollout import Collector
 
-ENVIRONMENTS = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0"]
+ENVIRONMENTS = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "TaskAllocation-v0", "TaskAllocation-v1"]
 
 
 def collector_of(kind, name, **kwargs):
@@ -42,8 +42,9 @@ def test_every_array_and_every_episode_is_the_same(name):
     assert len(native.final_rows) or name == "CartPole-v1"
 
 
-def test_an_action_that_is_not_finite_is_refused_as_step_by_step():
-    collector = collector_of(NativeCollector, "Pendulum-v1")
+@pytest.mark.parametrize("name", ["Pendulum-v1", "TaskAllocation-v1"])
+def test_an_action_that_is_not_finite_is_refused_as_step_by_step(name):
+    collector = collector_of(NativeCollector, name)
     collector.actor.compiled.net.vector[:] = np.nan
     with pytest.raises(UsageError, match="not a finite number"):
         collector.collect(5)

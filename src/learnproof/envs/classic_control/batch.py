@@ -1,7 +1,6 @@
 """What the classic environments share: the arrays of N instances, the form of their kernels, and drawing by Gymnasium's renderers.
 
-Every environment has two kernels over the batch, with the same arguments, so that whoever has compiled code of his own can call
-them without Python in between:
+Every environment has two kernels over the batch (envs/native.py), with the same arguments:
 
     begin_rows(settings, rows, state, steps, streams, observation)
     step_rows(settings, rows, actions, state, steps, observation, reward, terminated, truncated) -> how many have ended
@@ -16,7 +15,7 @@ A time limit is told as Gymnasium's TimeLimit tells it: `truncated` at the last 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -26,9 +25,10 @@ from gymnasium.vector import AutoresetMode
 from pydantic import Field
 
 from ...errors import UsageError
+from ..native import Batch, NativeEnv
 from ..rules import Rules, make_rules
 from ..single import SingleEnv
-from ..vector import Array, BatchEnv
+from ..vector import Array
 
 
 class ClassicRules(Rules):
@@ -46,14 +46,12 @@ class ClassicRules(Rules):
         return lows
 
 
-class ClassicVector(BatchEnv):
+class ClassicVector(NativeEnv):
     """N instances; the arguments are the fields of their rules."""
 
     rules_type: ClassVar[type[ClassicRules]]
     state_names: ClassVar[tuple[str, ...]]
     """The columns of the state."""
-    begin_kernel: ClassVar[Callable[..., None]]
-    step_kernel: ClassVar[Callable[..., int]]
 
     def __init__(
         self, num_envs: int = 1, autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP, **arguments: Any
@@ -61,9 +59,13 @@ class ClassicVector(BatchEnv):
         self.rules: ClassicRules = make_rules(self.rules_type, arguments)
         space = Box(self.rules.observation_lows(), self.rules.observation_bounds(), dtype=np.float32)
         super().__init__(num_envs, space, self._action_space(), autoreset_mode)
-        self._record = self.rules.as_record()
         self._physical = np.zeros((num_envs, len(self.state_names)))
         self._steps = np.zeros(num_envs, np.int64)
+        place = self._physical, self._steps
+        answers = self._observation, self._reward, self._terminated, self._truncated
+        self.batch = Batch(
+            self.rules.as_record(), (*place, self._streams, self._observation), (*place, *answers), (), *answers
+        )
 
     @abstractmethod
     def _action_space(self) -> Box | Discrete: ...
@@ -72,29 +74,6 @@ class ClassicVector(BatchEnv):
     def state(self) -> Array:
         """[N, S]: positions and speeds, in the order of `state_names`."""
         return self._physical.copy()
-
-    def batch(self) -> tuple[Array, ...]:
-        """The live arrays that its kernels work on: settings, state, steps, streams, observation, reward, terminated, truncated."""
-        return (
-            self._record, self._physical, self._steps, self._streams,
-            self._observation, self._reward, self._terminated, self._truncated,
-        )  # fmt: skip
-
-    def _begin(self, rows: Array) -> None:
-        type(self).begin_kernel(self._record, rows, self._physical, self._steps, self._streams, self._observation)
-
-    def _advance(self, rows: Array, actions: Array) -> int:
-        return type(self).step_kernel(
-            self._record,
-            rows,
-            actions,
-            self._physical,
-            self._steps,
-            self._observation,
-            self._reward,
-            self._terminated,
-            self._truncated,
-        )
 
     def _state(self) -> dict[str, Array]:
         return {"state": self._physical, "steps": self._steps}
@@ -109,9 +88,6 @@ class ClassicVector(BatchEnv):
         if wrong.any():
             return f"a step is {state['steps'][wrong][0]}, outside 0..{self.rules.episode_steps}"
         return ""
-
-    def _metrics(self, rows: Array) -> dict[str, Array]:
-        return {}
 
 
 class ClassicSingle(SingleEnv[ClassicVector]):

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
+from ..native import Batch, NativeEnv
 from ..rules import make_rules
-from ..vector import Array, BatchEnv
+from ..vector import Array
 from . import kernels_v0, kernels_v1
-from .metrics import episode_metrics
+from .metrics import METRICS, measure_rows
 from .rules import AllocationRules, RulesV0, RulesV1
 from .state import AllocationState, faults
 
 
-class TaskAllocationVector(BatchEnv):
+class TaskAllocationVector(NativeEnv):
     """What both versions share; the arguments are the fields of their rules."""
 
     rules_type: ClassVar[type[AllocationRules]]
-    begin_kernel: ClassVar[Callable[..., None]]
-    step_kernel: ClassVar[Callable[..., int]]
+    metrics = METRICS
+    measure_kernel = staticmethod(measure_rows)
 
     def __init__(
         self, num_envs: int = 1, autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP, **arguments: Any
@@ -36,23 +37,24 @@ class TaskAllocationVector(BatchEnv):
             autoreset_mode,
         )
         self.action_heads = self.rules.action_heads
-        self._record = self.rules.as_record()
         self._teams = AllocationState.empty(num_envs, self.rules)
-        self._arrays = (*self._teams.arrays().values(), self._streams, self._observation)
         self._agent_rewards = np.zeros((num_envs, self.rules.n_agents))
+        begin = (*self._teams.arrays().values(), self._streams, self._observation)
+        self.batch = Batch(
+            settings=self.rules.as_record(),
+            begin=begin,
+            step=(*begin, self._agent_rewards, self._reward, self._truncated),
+            tallies=(self._teams.agents, self._teams.counts),
+            observation=self._observation,
+            reward=self._reward,
+            terminated=self._terminated,
+            truncated=self._truncated,
+        )
 
     @property
     def agent_rewards(self) -> Array:
         """Each agent's own part of the last step's reward, [N, n_agents]; they sum to the reward."""
         return self._agent_rewards.copy()
-
-    def _begin(self, rows: Array) -> None:
-        type(self).begin_kernel(self._record, rows, *self._arrays)
-
-    def _advance(self, rows: Array, actions: Array) -> int:
-        return type(self).step_kernel(
-            self._record, rows, actions, *self._arrays, self._agent_rewards, self._reward, self._truncated
-        )
 
     def _state(self) -> dict[str, Array]:
         return self._teams.arrays()
@@ -62,9 +64,6 @@ class TaskAllocationVector(BatchEnv):
 
     def _faults(self, state: Mapping[str, Array]) -> str:
         return faults(state, self.rules)
-
-    def _metrics(self, rows: Array) -> dict[str, Array]:
-        return episode_metrics(self._teams, rows)
 
 
 class TaskAllocationVectorV0(TaskAllocationVector):

@@ -30,7 +30,6 @@ from .state import (
     STEP,
     WAITING_SUM,
     WORK_DONE,
-    AllocationState,
 )
 
 Array = np.ndarray[Any, Any]
@@ -46,15 +45,9 @@ METRICS = (
 )
 
 
-def episode_metrics(state: AllocationState, rows: Array) -> dict[str, Array]:
-    """Each metric as float64 [N], computed in the rows of the mask and 0 elsewhere."""
-    values = np.zeros((len(METRICS), rows.shape[0]))
-    measure_rows(rows, state.agents, state.counts, values)
-    return {name: values[index].copy() for index, name in enumerate(METRICS)}
-
-
 @kernel
 def measure_rows(rows: Array, agents: Array, counts: Array, values: Array) -> None:
+    """Each metric of the rows of the mask, [M, N] in the order of METRICS."""
     n_agents, n_types = agents.shape[1], (agents.shape[2] - EXPERTISE) // 2
     for row in range(rows.shape[0]):
         if not rows[row]:
