@@ -165,13 +165,13 @@ def measure_evidence(seed: int, blocks: int) -> dict[str, Any]:
             trainer = Trainer(settings, RegisteredEnvironment(settings.env))
             trainer.begin(run, display)
             plans = {True: trainer.plan, False: without}
-            trainer._iterate()
+            trainer.iterate()
             for block in range(blocks):
                 for enabled in (True, False) if block % 2 else (False, True):  # a drift of the machine cancels out
                     trainer.plan, trainer.journal.enabled = plans[bool(enabled)], bool(enabled)
                     trainer.state.progress.iteration = 1  # an iteration that the plan inspects
                     began = time.process_time()
-                    trainer._iterate()
+                    trainer.iterate()
                     seconds[bool(enabled)].append(time.process_time() - began)
     return {"on": seconds[True], "off": seconds[False]}
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from sb3_peers import CHANGED, PEERS
-from watched_rows import Row, Rows
+from watched_rows import Row, Rows, apart
 
 HERE = Path(__file__).parent
 DRAWS = 20_000
@@ -56,11 +56,7 @@ TASKS = {
 
 
 def measure(run: Row, steps: int | None = None) -> Row:
-    """In a process of its own: threads, generators and CPU time belong to one run."""
-    import multiprocessing
-
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measure, (run, steps))
+    return apart(_measure, run, steps)
 
 
 def _measure(run: Row, steps: int | None) -> Row:
@@ -69,7 +65,6 @@ def _measure(run: Row, steps: int | None) -> Row:
     settings = load_settings(HERE.parent / "configs" / f"{run['config']}.toml")
     settings = settings.replace({"seed": run["seed"], "threads": 1})
     settings = settings if steps is None else settings.replace({"steps": steps})
-    began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         if run["who"] == "ours":
             figures = _train_ours(settings, Path(folder))
@@ -78,7 +73,7 @@ def _measure(run: Row, steps: int | None) -> Row:
 
             every = settings.evaluation.every_steps
             figures = train_peer(run["config"], run["seed"], settings.steps, every, Path(folder))
-    return {**run, "steps": settings.steps, **figures, "seconds": round(time.monotonic() - began, 1)}
+    return {**run, "steps": settings.steps, **figures}
 
 
 def _train_ours(settings: Any, folder: Path) -> dict[str, Any]:

@@ -26,8 +26,8 @@ def tower(out: int, gain: float) -> nn.Sequential:
     return nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
 
 
-def train(total_steps: int, seed: int) -> tuple[float, list[float]]:
-    """CPU seconds of the loop, and the returns of all episodes in their order."""
+def train(total_steps: int, seed: int) -> tuple[float, list[tuple[int, float]]]:
+    """CPU seconds of the loop, and of all episodes the step at which they ended and their return."""
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     envs = gym.vector.SyncVectorEnv([lambda: gym.make("CartPole-v1") for _ in range(ENVS)])
@@ -38,7 +38,7 @@ def train(total_steps: int, seed: int) -> tuple[float, list[float]]:
     shape = (STEPS, ENVS)
     seen = torch.zeros((*shape, 4))
     taken, log_probs, values, rewards, begun = (torch.zeros(shape) for _ in range(5))
-    returns: list[float] = []
+    episodes: list[tuple[int, float]] = []
     began = time.process_time()
     observation, _ = envs.reset(seed=seed)
     state, fresh = torch.as_tensor(observation), torch.zeros(ENVS)
@@ -56,13 +56,14 @@ def train(total_steps: int, seed: int) -> tuple[float, list[float]]:
             rewards[t] = torch.as_tensor(reward)
             state, fresh = torch.as_tensor(observation), torch.as_tensor(terminated | truncated).float()
             if "episode" in infos:
-                returns += infos["episode"]["r"][infos["_episode"]].tolist()
+                step = ENVS * (STEPS * update + t + 1)
+                episodes += [(step, return_) for return_ in infos["episode"]["r"][infos["_episode"]].tolist()]
         advantages = estimated(rewards, values, begun, fresh, critic(state).flatten().detach())
         learn(
             (actor, critic), optimizer, parameters, seen.flatten(0, 1), taken.flatten(), log_probs.flatten(),
             values.flatten(), advantages.flatten(), (advantages + values).flatten(),
         )  # fmt: skip
-    return time.process_time() - began, returns
+    return time.process_time() - began, episodes
 
 
 def estimated(rewards: Tensor, values: Tensor, begun: Tensor, fresh: Tensor, last_value: Tensor) -> Tensor:

@@ -8,7 +8,7 @@
     memory  100,000 updates: peak memory bare and watched, and the watched process's growth over its last half
 
 One row per pair is kept in benchmarks/results/watching.jsonl; an interrupted benchmark goes on where it was. Rows of another
-watcher than today's are kept and do not count.
+watcher or another judge than today's are kept and do not count.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def pair(script: str, arguments: list[str], core: int) -> dict[str, Any]:
 def pairs_of(
     rows: list[dict[str, Any]], what: str, script: str, arguments: list[str], most: int
 ) -> list[dict[str, Any]]:
-    sought = {"what": what, "script": script, "arguments": arguments, "watched_by": code_of("watching")}
+    sought = {"what": what, "script": script, "arguments": arguments, **todays_code()}
     own = [row for row in rows if sought.items() <= row.items()]
     cores = sorted(os.sched_getaffinity(0))[:2]
     with ThreadPoolExecutor(len(cores)) as pool:
@@ -110,6 +110,10 @@ def pairs_of(
                     flush=True,
                 )
     return own
+
+
+def todays_code() -> dict[str, str]:
+    return {"watched_by": code_of("watching"), "judged_by": code_of("evidence", "proof", "supervising", "show")}
 
 
 def width(own: list[dict[str, Any]]) -> float:
@@ -174,7 +178,7 @@ def memory(rows: list[dict[str, Any]], quick: bool) -> bool:
                 growth = max(seen[len(seen) // 2 :]) - seen[len(seen) // 2]
     added = peaks[True] - peaks[False]
     met = added <= 200 and growth <= 10
-    row = {"what": "memory", "script": "many_updates", "arguments": [updates], "watched_by": code_of("watching")}
+    row = {"what": "memory", "script": "many_updates", "arguments": [updates], **todays_code()}
     keep({**row, "added": added, "growth": growth})
     print(
         f"\nMemory over {updates} updates: +{added:.0f} MB at the peak, +{growth:.1f} MB in the last half: {'met' if met else 'MISSED'}"
