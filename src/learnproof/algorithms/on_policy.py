@@ -80,6 +80,11 @@ class OnPolicyLearner(ABC):
     def figures(self, said: Said, asked: Asked) -> Figures:
         """The loss and its parts, for people."""
 
+    @property
+    def never_enough(self) -> bool:
+        """Whether nothing that is measured can end the epochs on a rollout early."""
+        return True
+
     def enough(self, measured: Figures) -> bool:
         """Whether the epochs on this rollout should end here."""
         return False

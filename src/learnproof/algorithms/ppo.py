@@ -24,6 +24,10 @@ class PPO(OnPolicyLearner):
     def figures(self, said: Said, asked: Asked) -> Figures:
         return figures(said, asked, self.settings)
 
+    @property
+    def never_enough(self) -> bool:
+        return self.settings.target_kl is None
+
     def enough(self, measured: Figures) -> bool:
         limit = self.settings.target_kl
         return limit is not None and float(measured.approx_kl) > 1.5 * limit

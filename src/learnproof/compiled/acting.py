@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .heads import draw, likeliest, log_prob_and_entropy, make_noise
+from .heads import MARKS, draw, likeliest, make_noise, tell
 from .kernel import kernel
 from .network import Net, Room, make_room
 from .towers import forward
@@ -75,14 +75,22 @@ def values_of(net: Net, rows: Array, room: Room) -> Array:
 def sample(net: Net, rows: Array, generator: np.random.Generator, room: Room, action: Array, log_prob: Array) -> None:
     """`log_prob` has no rows where it is not asked for."""
     params = policy_params(net, rows, room)
-    chances, noise = np.empty_like(params), np.empty(action.shape, np.float32)
+    noise = np.empty(action.shape, np.float32)
     make_noise(params, generator, net.parts, net.dimensions, noise)
     for row in range(params.shape[0]):
         draw(params, row, noise, net.dimensions, net.bounds, net.vector, action)
-        if log_prob.shape[0]:
-            log_prob[row] = log_prob_and_entropy(
-                params, row, action, row, net.dimensions, net.bounds, net.vector, chances
-            )[0]
+    if log_prob.shape[0]:
+        log_prob[:] = log_probs_of(net, params, action)
+
+
+@kernel
+def log_probs_of(net: Net, params: Array, action: Array) -> Array:
+    """[N] float64."""
+    count = params.shape[0]
+    log_prob, entropy, chances = np.empty(count), np.empty(count), np.empty_like(params)
+    marks = np.empty((net.dimensions.shape[0], MARKS, count))
+    tell(params, action, net.dimensions, net.bounds, net.vector, log_prob, entropy, chances, marks)
+    return log_prob
 
 
 @kernel
@@ -100,10 +108,5 @@ def said_of(net: Net, rows: Array, action: Array, room: Room) -> tuple[Array, Ar
     for first in range(0, rows.shape[0], at_once):
         count = min(at_once, rows.shape[0] - first)
         params = policy_params(net, rows[first : first + count], room)
-        chances = np.empty_like(params)
-        for place in range(count):
-            row = first + place
-            log_prob[row] = log_prob_and_entropy(
-                params, place, action, row, net.dimensions, net.bounds, net.vector, chances
-            )[0]
+        log_prob[first : first + count] = log_probs_of(net, params, action[first : first + count])
     return log_prob, values_of(net, rows, room)

@@ -1,4 +1,4 @@
-"""A pass over a rollout's minibatches in one call: gather rows, both towers forwards, the loss's pull, backwards, clip, Adam."""
+"""Passes over a rollout's minibatches in one call: gather rows, both towers forwards, the loss's pull, backwards, clip, Adam."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .adam import Moments, Stride, clipped_step
-from .heads import GAUSSIAN, log_prob_and_entropy, pull_params
+from .heads import GAUSSIAN, MARKS, pull_params, tell
 from .kernel import finite, kernel
 from .network import Net, Room, Told
 from .objectives import Goal, add_figures, pull_log_prob, pull_value
@@ -44,7 +44,7 @@ def descend(
     net: Net,
     moments: Moments,
     rows: Rows,
-    order: Array,
+    orders: Array,
     first: int,
     last: int,
     goal: Goal,
@@ -54,18 +54,19 @@ def descend(
     sums: Array,
     norms: Array,
 ) -> float:
-    """A gradient step on each of the minibatches `first` to `last` - 1 of the rows in `order`.
+    """A gradient step on each of the minibatches `first` to `last` - 1, counted over passes: `orders` [E, R] has the rows of each pass.
 
-    Figures are added to `sums`, norms written into `norms`. Gives what the last gradient was multiplied by; nan where one was not
-    finite: that step was not taken, and no other after it.
+    Figures are added to `sums` [E, 5], norms written into `norms` [E, minibatches]. Gives what the last gradient was multiplied by; nan where
+    one was not finite: that step was not taken, and no other after it.
     """
-    scale = 1.0
+    scale, size = 1.0, pace.minibatch_size
     for number in range(first, last):
-        picked = order[number * pace.minibatch_size : min(order.shape[0], (number + 1) * pace.minibatch_size)]
-        differentiate(net, rows, picked, goal, pace.normalise, room, told, sums)
+        epoch, minibatch = divmod(number, norms.shape[1])
+        picked = orders[epoch, minibatch * size : min(orders.shape[1], (minibatch + 1) * size)]
+        differentiate(net, rows, picked, goal, pace.normalise, room, told, sums[epoch])
         taken = pace.steps + number - first + 1
-        norms[number], scale = clipped_step(net.vector, net.gradient, moments, taken, pace.stride)
-        if not finite(norms[number]):
+        norms[epoch, minibatch], scale = clipped_step(net.vector, net.gradient, moments, taken, pace.stride)
+        if not finite(norms[epoch, minibatch]):
             return math.nan
     return scale
 
@@ -80,36 +81,39 @@ def differentiate(
     gather(rows.observation, picked, fed)
     if net.policy_size < fed.shape[1]:
         gather(rows.observation, picked, own)
+    taken = room.taken[:count]
+    gather(rows.action, picked, taken)
     params = forward(net.vector, net.policy, net.tanh, own, room.policy)
     values = forward(net.vector, net.value, net.tanh, fed, room.value)
     weigh(rows.advantage, picked, normalise, told.advantage)
 
-    for k in range(net.dimensions.shape[0]):
-        if net.dimensions[k, 0] == GAUSSIAN:
-            net.gradient[net.dimensions[k, 3]] = 0
     to_params = last_place(room.policy_pulls, net.policy, count)
     to_values = last_place(room.value_pulls, net.value, count)
-    to_entropy = -goal.entropy_coefficient / count
+    log_probs, entropies, to_log_probs = np.empty(count), np.empty(count), np.empty(count)
+    marks = np.empty((net.dimensions.shape[0], MARKS, count))
+    tell(params, taken, net.dimensions, net.bounds, net.vector, log_probs, entropies, to_params, marks)
     for place in range(count):
         row = picked[place]
-        log_prob, entropy = log_prob_and_entropy(
-            params, place, rows.action, row, net.dimensions, net.bounds, net.vector, to_params
-        )
+        log_prob, entropy = log_probs[place], entropies[place]
         value, advantage = values[place, 0] + 0.0, told.advantage[place] + 0.0
         old_value, target = rows.value[row] + 0.0, rows.target[row] + 0.0
         weight = rows.weight[row] + 0.0 if rows.weight.shape[0] else 1.0
         log_ratio = log_prob - rows.old_log_prob[row]
         ratio = math.exp(log_ratio)
-        to_log_prob = pull_log_prob(goal, ratio, advantage, weight) / count
+        to_log_probs[place] = pull_log_prob(goal, ratio, advantage, weight) / count
         to_value = pull_value(goal, value, old_value, target) / count
-        pull_params(
-            params, place, rows.action, row, net.dimensions, net.bounds, net.vector, to_log_prob, to_entropy, to_params,
-            net.gradient,
-        )  # fmt: skip
         to_values[place, 0] = to_value
         told.log_prob[place], told.entropy[place], told.value[place] = log_prob, entropy, value
-        told.to_log_prob[place], told.to_value[place] = to_log_prob, to_value
+        told.to_log_prob[place], told.to_value[place] = to_log_probs[place], to_value
         add_figures(goal, log_prob, entropy, value, log_ratio, ratio, advantage, old_value, target, weight, sums)
+
+    for k in range(net.dimensions.shape[0]):
+        if net.dimensions[k, 0] == GAUSSIAN:
+            net.gradient[net.dimensions[k, 3]] = 0
+    pull_params(
+        params, taken, net.dimensions, net.bounds, net.vector, marks, to_log_probs, -goal.entropy_coefficient / count,
+        to_params, net.gradient,
+    )  # fmt: skip
     backward(net.vector, net.policy, net.tanh, own, room.policy, room.policy_pulls, net.gradient)
     backward(net.vector, net.value, net.tanh, fed, room.value, room.value_pulls, net.gradient)
 

@@ -1,4 +1,5 @@
-"""Action heads (policies/heads.py) row by row: every one of them is a product of one-dimensional distributions.
+"""Action heads (policies/heads.py): every one of them is a product of one-dimensional distributions, and they are gone through one by one,
+all rows of each.
 
 `dimensions` [K, 4] has a line for each of them: its kind, its column of the action, its first parameter, and
 
@@ -7,8 +8,8 @@
     GAUSSIAN      where its log-deviation lies in the flat vector; one parameter, the mean
     BETA          its second parameter; both shapes are 1 + softplus of a parameter
 
-`bounds` [A, 2] has the lower end and the width of each column. A row's arithmetic is done in float64, whatever the network's type: there
-is little of it, and sums of logarithms want it.
+`bounds` [A, 2] has the lower end and the width of each column. This arithmetic is done in float64, whatever the network's type: there is little
+of it, and sums of logarithms want it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ CATEGORICAL, BERNOULLI, GAUSSIAN, BETA = 0, 1, 2, 3
 def softplus(x: float) -> float:
     """log(1 + e^x)."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+
+
+@kernel
+def softplus_and_slope(x: float) -> tuple[float, float]:
+    """log(1 + e^x), and its derivative: the sigmoid."""
+    small = math.exp(-abs(x))
+    return max(x, 0.0) + math.log1p(small), (1.0 if x >= 0.0 else small) / (1.0 + small)
 
 
 @kernel
@@ -73,26 +81,6 @@ def trigamma(x: float) -> float:
 
 
 @kernel
-def log_normaliser(params: Array, row: int, first: int, count: int, into: Array) -> tuple[float, float]:
-    """log Σ exp of some logits, and the entropy of choosing by them; their probabilities are written in the same places of row `row` of `into`."""
-    largest = params[row, first] + 0.0
-    for place in range(first + 1, first + count):
-        largest = max(largest, params[row, place] + 0.0)
-    total = 0.0
-    for place in range(first, first + count):
-        share = math.exp(params[row, place] - largest)
-        into[row, place] = share
-        total += share
-    norm = largest + math.log(total)
-    entropy = 0.0
-    for place in range(first, first + count):
-        chance = into[row, place] / total
-        into[row, place] = chance
-        entropy -= chance * (params[row, place] - norm)
-    return norm, entropy
-
-
-@kernel
 def unit_of(action: float, low: float, span: float) -> float:
     """Where between its bounds an action lies, as far from both ends as a Beta needs."""
     return min(max((action - low) / span, BETA_EDGE), 1.0 - BETA_EDGE)
@@ -100,93 +88,203 @@ def unit_of(action: float, low: float, span: float) -> float:
 
 # ---------------------------------------------------------------------- log-probability and entropy
 
+MARKS = 5
+"""Numbers that a dimension remembers of each row for its derivatives."""
+
 
 @kernel
-def log_prob_and_entropy(
-    params: Array, row: int, action: Array, at: int, dimensions: Array, bounds: Array, vector: Array, chances: Array
-) -> tuple[float, float]:
-    """Of one row of `params`, and row `at` of `action`: sums over dimensions. The same row of `chances` is written over: the probabilities
-    of choices."""
-    log_prob, entropy = 0.0, 0.0
+def tell(
+    params: Array,
+    action: Array,
+    dimensions: Array,
+    bounds: Array,
+    vector: Array,
+    log_prob: Array,
+    entropy: Array,
+    chances: Array,
+    marks: Array,
+) -> None:
+    """Of each row [R], summed over dimensions: the log-probability of its action, and the entropy.
+
+    What the derivatives need is left behind: the probabilities of choices in `chances` [R, P], other numbers in `marks` [K, MARKS, R].
+    """
+    log_prob[:] = 0.0
+    entropy[:] = 0.0
     for k in range(dimensions.shape[0]):
         kind, column, first, other = dimensions[k, 0], dimensions[k, 1], dimensions[k, 2], dimensions[k, 3]
         low, span = bounds[column, 0], bounds[column, 1]
         if kind == CATEGORICAL:
-            norm, spread = log_normaliser(params, row, first, other, chances)
-            log_prob += params[row, first + int(action[at, column])] - norm
-            entropy += spread
+            tell_choices(params, action[:, column], first, other, log_prob, entropy, chances, marks[k])
         elif kind == BERNOULLI:
-            up = (action[at, column] - low) / span
-            logit = params[row, first] + 0.0
-            log_up, log_down = -softplus(-logit), -softplus(logit)
-            log_prob += up * log_up + (1.0 - up) * log_down
-            chance = sigmoid(logit)
-            entropy -= chance * log_up + (1.0 - chance) * log_down
+            tell_switches(params[:, first], action[:, column], low, span, log_prob, entropy, marks[k])
         elif kind == GAUSSIAN:
-            log_std = vector[other] + 0.0
-            scaled = (action[at, column] - params[row, first]) * math.exp(-log_std)
-            log_prob -= 0.5 * scaled * scaled + log_std + HALF_LOG_TWO_PI
-            entropy += log_std + HALF_LOG_TWO_PI + 0.5
+            tell_numbers(params[:, first], action[:, column], vector[other] + 0.0, log_prob, entropy)
         else:
-            a, b = 1.0 + softplus(params[row, first] + 0.0), 1.0 + softplus(params[row, other] + 0.0)
-            unit = unit_of(action[at, column], low, span)
-            log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
-            log_prob += (a - 1) * math.log(unit) + (b - 1) * math.log1p(-unit) - log_beta - math.log(span)
-            entropy += log_beta - (a - 1) * digamma(a) - (b - 1) * digamma(b) + (a + b - 2) * digamma(a + b)
-            entropy += math.log(span)
-    return log_prob, entropy
+            tell_shares(params[:, first], params[:, other], action[:, column], low, span, log_prob, entropy, marks[k])
+
+
+@kernel
+def tell_choices(
+    params: Array,
+    action: Array,
+    first: int,
+    count: int,
+    log_prob: Array,
+    entropy: Array,
+    chances: Array,
+    marks: Array,
+) -> None:
+    """log p_i = logit_i - log Σ exp logit;  H = -Σ p log p."""
+    for row in range(params.shape[0]):
+        largest = params[row, first] + 0.0
+        for place in range(first + 1, first + count):
+            largest = max(largest, params[row, place] + 0.0)
+        total = 0.0
+        for place in range(first, first + count):
+            share = math.exp(params[row, place] - largest)
+            chances[row, place] = share
+            total += share
+        norm, spread = largest + math.log(total), 0.0
+        for place in range(first, first + count):
+            chance = chances[row, place] / total
+            chances[row, place] = chance
+            spread -= chance * (params[row, place] - norm)
+        log_prob[row] += params[row, first + int(action[row])] - norm
+        entropy[row] += spread
+        marks[0, row], marks[1, row] = norm, spread
+
+
+@kernel
+def tell_switches(
+    logit: Array, action: Array, low: float, span: float, log_prob: Array, entropy: Array, marks: Array
+) -> None:
+    """log p(up) = -softplus(-logit);  log p(down) = -softplus(logit)."""
+    for row in range(logit.shape[0]):
+        log_down, chance = softplus_and_slope(logit[row] + 0.0)
+        log_up, log_down = logit[row] - log_down, -log_down
+        up = (action[row] - low) / span
+        log_prob[row] += up * log_up + (1.0 - up) * log_down
+        entropy[row] -= chance * log_up + (1.0 - chance) * log_down
+        marks[0, row] = chance
+
+
+@kernel
+def tell_numbers(mean: Array, action: Array, log_std: float, log_prob: Array, entropy: Array) -> None:
+    """A Gaussian: log p = -z²/2 - log std - log(2π)/2 with z = (action - mean) / std."""
+    inverse = math.exp(-log_std)
+    for row in range(mean.shape[0]):
+        scaled = (action[row] - mean[row]) * inverse
+        log_prob[row] -= 0.5 * scaled * scaled + log_std + HALF_LOG_TWO_PI
+        entropy[row] += log_std + HALF_LOG_TWO_PI + 0.5
+
+
+@kernel
+def tell_shares(
+    first: Array,
+    second: Array,
+    action: Array,
+    low: float,
+    span: float,
+    log_prob: Array,
+    entropy: Array,
+    marks: Array,
+) -> None:
+    """A Beta: log p = (a - 1) log u + (b - 1) log(1 - u) - log B(a, b) - log span."""
+    log_span = math.log(span)
+    for row in range(first.shape[0]):
+        a, slope_a = softplus_and_slope(first[row] + 0.0)
+        b, slope_b = softplus_and_slope(second[row] + 0.0)
+        a, b = a + 1.0, b + 1.0
+        psi_a, psi_b, psi_both = digamma(a), digamma(b), digamma(a + b)
+        log_beta = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+        unit = unit_of(action[row], low, span)
+        log_prob[row] += (a - 1) * math.log(unit) + (b - 1) * math.log1p(-unit) - log_beta - log_span
+        entropy[row] += log_beta - (a - 1) * psi_a - (b - 1) * psi_b + (a + b - 2) * psi_both + log_span
+        marks[0, row], marks[1, row] = a, b
+        marks[2, row], marks[3, row] = slope_a, slope_b
+        marks[4, row] = psi_both
+
+
+# ---------------------------------------------------------------------- and their derivatives
 
 
 @kernel
 def pull_params(
     params: Array,
-    row: int,
     action: Array,
-    at: int,
     dimensions: Array,
     bounds: Array,
     vector: Array,
-    to_log_prob: float,
+    marks: Array,
+    to_log_prob: Array,
     to_entropy: float,
     into: Array,
     gradient: Array,
 ) -> None:
-    """Of one row, from d loss / d (log-probability, entropy): d loss / d parameters, written over the same row of `into`; log-deviations, which are
-    weights of their own, have theirs added to `gradient`."""
+    """From d loss / d log-probability [R] and d loss / d entropy, which is the same for every row, d loss / d parameter: written over `into`
+    [R, P], where `tell` left its `chances`. Log-deviations, which are weights of their own, have theirs added to `gradient`."""
     for k in range(dimensions.shape[0]):
         kind, column, first, other = dimensions[k, 0], dimensions[k, 1], dimensions[k, 2], dimensions[k, 3]
         low, span = bounds[column, 0], bounds[column, 1]
-        if kind == CATEGORICAL:  # d log p_i / d logit_j = (i = j) - p_j;  d H / d logit_j = -p_j (log p_j + H)
-            norm, entropy = log_normaliser(params, row, first, other, into)
-            chosen = first + int(action[at, column])
-            for place in range(first, first + other):
-                into[row, place] *= -to_log_prob - to_entropy * (params[row, place] - norm + entropy)
-            into[row, chosen] += to_log_prob
+        if kind == CATEGORICAL:
+            pull_choices(params, action[:, column], first, other, marks[k], to_log_prob, to_entropy, into)
         elif kind == BERNOULLI:  # d log p / d logit = up - p;  d H / d logit = -logit p (1 - p)
-            up = (action[at, column] - low) / span
-            logit = params[row, first] + 0.0
-            chance = sigmoid(logit)
-            into[row, first] = to_log_prob * (up - chance) - to_entropy * logit * chance * (1.0 - chance)
+            for row in range(params.shape[0]):
+                chance, up = marks[k, 0, row], (action[row, column] - low) / span
+                spread = params[row, first] * chance * (1.0 - chance)
+                into[row, first] = to_log_prob[row] * (up - chance) - to_entropy * spread
         elif kind == GAUSSIAN:  # d log p / d mean = z / std;  d log p / d log_std = z² - 1;  d H / d log_std = 1
-            inverse = math.exp(-(vector[other] + 0.0))
-            scaled = (action[at, column] - params[row, first]) * inverse
-            into[row, first] = to_log_prob * scaled * inverse
-            gradient[other] += to_log_prob * (scaled * scaled - 1.0) + to_entropy
+            inverse, total = math.exp(-(vector[other] + 0.0)), 0.0
+            for row in range(params.shape[0]):
+                scaled = (action[row, column] - params[row, first]) * inverse
+                into[row, first] = to_log_prob[row] * scaled * inverse
+                total += to_log_prob[row] * (scaled * scaled - 1.0) + to_entropy
+            gradient[other] += total
         else:
-            pull_beta(params, row, unit_of(action[at, column], low, span), first, other, to_log_prob, to_entropy, into)
+            pull_shares(action[:, column], first, other, low, span, marks[k], to_log_prob, to_entropy, into)
 
 
 @kernel
-def pull_beta(
-    params: Array, row: int, unit: float, first: int, second: int, to_log_prob: float, to_entropy: float, into: Array
+def pull_choices(
+    params: Array,
+    action: Array,
+    first: int,
+    count: int,
+    marks: Array,
+    to_log_prob: Array,
+    to_entropy: float,
+    into: Array,
 ) -> None:
-    """d log p / d a = log u - psi(a) + psi(a + b);  d H / d a = (a + b - 2) psi'(a + b) - (a - 1) psi'(a);  da / d parameter = its sigmoid."""
-    a, b = 1.0 + softplus(params[row, first] + 0.0), 1.0 + softplus(params[row, second] + 0.0)
-    both, shared = digamma(a + b), (a + b - 2) * trigamma(a + b)
-    to_a = to_log_prob * (math.log(unit) - digamma(a) + both) + to_entropy * (shared - (a - 1) * trigamma(a))
-    to_b = to_log_prob * (math.log1p(-unit) - digamma(b) + both) + to_entropy * (shared - (b - 1) * trigamma(b))
-    into[row, first] = to_a * sigmoid(params[row, first] + 0.0)
-    into[row, second] = to_b * sigmoid(params[row, second] + 0.0)
+    """d log p_i / d logit_j = (i = j) - p_j;  d H / d logit_j = -p_j (log p_j + H)."""
+    for row in range(params.shape[0]):
+        norm, spread, pull = marks[0, row], marks[1, row], to_log_prob[row] + 0.0
+        for place in range(first, first + count):
+            into[row, place] *= -pull - to_entropy * (params[row, place] - norm + spread)
+        into[row, first + int(action[row])] += pull
+
+
+@kernel
+def pull_shares(
+    action: Array,
+    first: int,
+    second: int,
+    low: float,
+    span: float,
+    marks: Array,
+    to_log_prob: Array,
+    to_entropy: float,
+    into: Array,
+) -> None:
+    """d log p / d a = log u - psi(a) + psi(a + b);  d H / d a = (a + b - 2) psi'(a + b) - (a - 1) psi'(a)."""
+    for row in range(action.shape[0]):
+        a, b, both = marks[0, row], marks[1, row], marks[4, row]
+        unit, pull = unit_of(action[row], low, span), to_log_prob[row] + 0.0
+        to_a, to_b = pull * (math.log(unit) - digamma(a) + both), pull * (math.log1p(-unit) - digamma(b) + both)
+        if to_entropy != 0.0:
+            shared = (a + b - 2) * trigamma(a + b)
+            to_a += to_entropy * (shared - (a - 1) * trigamma(a))
+            to_b += to_entropy * (shared - (b - 1) * trigamma(b))
+        into[row, first], into[row, second] = to_a * marks[2, row], to_b * marks[3, row]
 
 
 # ---------------------------------------------------------------------- drawing

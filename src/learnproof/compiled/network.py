@@ -43,6 +43,8 @@ class Room(NamedTuple):
     """[rows, D] observations."""
     own: Array
     """[rows, policy_size]: what the policy reads of them."""
+    taken: Array
+    """[rows, A]: actions."""
     policy: Array
     policy_pulls: Array
     value: Array
@@ -83,8 +85,11 @@ def make_room(net: Net, rows: int) -> Room:
     size = int(net.value[0, 3])
     fed = np.empty((rows, size), real)
     own = fed if net.policy_size == size else np.empty((rows, net.policy_size), real)
+    taken = np.empty((rows, len(net.bounds)), real)
     policy, value = room(net.policy, rows), room(net.value, rows)
-    return Room(fed, own, np.empty(policy, real), np.empty(policy, real), np.empty(value, real), np.empty(value, real))
+    return Room(
+        fed, own, taken, np.empty(policy, real), np.empty(policy, real), np.empty(value, real), np.empty(value, real)
+    )
 
 
 def make_told(net: Net, rows: int) -> Told:

@@ -35,17 +35,18 @@ NOBODY_ELSE_ACTED = np.empty((0, 0))
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One pass over a rollout's rows, and what is added up on the way."""
+class Passes:
+    """One or several passes over a rollout's rows, and what is added up in each."""
 
     rows: Rows
     goal: Goal
     moments: Moments
-    order: Array
+    orders: Array
+    """[E, R]."""
     sums: Array
-    """objectives.py."""
+    """[E, 5] objectives.py."""
     norms: Array
-    """Of each minibatch's gradient."""
+    """[E, M] of each minibatch's gradient."""
 
 
 class CompiledStepper(Stepper):
@@ -101,23 +102,25 @@ class CompiledOnPolicy(OnPolicyLearner):
         wanted = spread(inspect.gradient_steps, s.epochs * per_epoch)
         epochs: list[Epoch] = []
         inspected: list[InspectedStep] = []
-        for epoch in range(s.epochs):
-            order = self.shuffler.permutation(len(experience))
-            now = Pass(rows, goal, moments, order, np.zeros(5), np.empty(per_epoch))
-            done = 0
-            for minibatch in sorted(number % per_epoch for number in wanted if number // per_epoch == epoch):
-                self._descend(now, done, minibatch)
-                inspected.append(self._inspected(now, experience, epoch, minibatch))
-                done = minibatch + 1
-            self._descend(now, done, per_epoch)
-            measured = _figures(now.sums / len(experience), goal)
-            epochs.append(Epoch(measured, float(now.norms.mean()), float(now.norms.max())))
-            if self.enough(measured):
+        together = s.epochs if self.never_enough else 1  # passes between which nobody looks
+        for begun in range(0, s.epochs, together):
+            orders = np.stack([self.shuffler.permutation(len(experience)) for _ in range(together)])
+            now = Passes(rows, goal, moments, orders, np.zeros((together, 5)), np.empty((together, per_epoch)))
+            offset, done = begun * per_epoch, 0
+            for number in sorted(wanted):
+                if 0 <= number - offset < together * per_epoch:
+                    self._descend(now, done, number - offset)
+                    inspected.append(self._inspected(now, experience, begun, number - offset))
+                    done = number - offset + 1
+            self._descend(now, done, together * per_epoch)
+            for sums, norms in zip(now.sums / len(experience), now.norms, strict=True):
+                epochs.append(Epoch(_figures(sums, goal), float(norms.mean()), float(norms.max())))
+            if self.enough(epochs[-1].figures):
                 break
         count.fill_(self.stepper.steps)
         return epochs, inspected
 
-    def _descend(self, now: Pass, first: int, last: int) -> None:
+    def _descend(self, now: Passes, first: int, last: int) -> None:
         """Gradient steps on minibatches `first` to `last` - 1. Gradients that are not finite are refused before they reach the weights."""
         if first == last:
             return
@@ -131,7 +134,7 @@ class CompiledOnPolicy(OnPolicyLearner):
             self.net,
             now.moments,
             now.rows,
-            now.order,
+            now.orders,
             first,
             last,
             now.goal,
@@ -147,12 +150,13 @@ class CompiledOnPolicy(OnPolicyLearner):
         self.stepper.steps += last - first
         self.optimizer_steps += last - first
 
-    def _inspected(self, now: Pass, experience: Experience, epoch: int, minibatch: int) -> InspectedStep:
-        """A gradient step by itself, looked at before and after."""
+    def _inspected(self, now: Passes, experience: Experience, begun: int, place: int) -> InspectedStep:
+        """A gradient step by itself, looked at before and after; `begun` is the number of the first of these passes."""
         before, number = self.stepper.weights(), self.optimizer_steps
-        self._descend(now, minibatch, minibatch + 1)
+        self._descend(now, place, place + 1)
         rows, size = now.rows, len(self.told.value)
-        picked = now.order[minibatch * size : (minibatch + 1) * size]
+        epoch, minibatch = divmod(place, now.norms.shape[1])
+        picked = now.orders[epoch, minibatch * size : (minibatch + 1) * size]
         told = {name: column[: len(picked)].copy() for name, column in self.told._asdict().items()}
         observation, action = rows.observation[picked], rows.action[picked]
         log_prob_after, value_after = said_of(self.net, observation, action, self.reading)
@@ -173,7 +177,7 @@ class CompiledOnPolicy(OnPolicyLearner):
             arrays["weight"] = rows.weight[picked]
         return InspectedStep(
             optimizer_step=number,
-            epoch=epoch,
+            epoch=begun + epoch,
             minibatch=minibatch,
             learning_rate=self.learning_rate,
             arrays=arrays,
