@@ -26,6 +26,9 @@ class Stepper:
         self.start = self.flat.vector.detach().clone()
         self.max_grad_norm = settings.max_grad_norm
         self.optimizer = make_optimizer(self.flat, optimizer, settings.adam_epsilon)
+        owners = np.array([self.flat.module_of(stretch.name) for stretch in self.flat.stretches])
+        self.owned = {str(module): np.flatnonzero(owners == module) for module in dict.fromkeys(owners)}
+        """Which parameters each module has."""
         self.steps = 0
         self.scale = 1.0
         """What clipping last multiplied the gradients by."""
@@ -60,15 +63,13 @@ class Stepper:
         """What the iteration that began at `before` did to each module."""
         after = self.flat.vector.detach()
         norms, changes, steps, gradients = self.norms(after, after - self.start, after - before, self.flat.gradient)
-        owners = [self.flat.module_of(stretch.name) for stretch in self.flat.stretches]
         modules: dict[str, ModuleReport] = {}
-        for module in dict.fromkeys(owners):
-            own = [i for i, owner in enumerate(owners) if owner == module]
+        for module, own in self.owned.items():
             modules[prefix + module] = ModuleReport(
-                weight_norm=float(np.linalg.norm(norms[own])),
+                weight_norm=math.sqrt(float((norms[own] ** 2).sum())),
                 weight_change=float(changes[own].sum()),
                 weight_step=float(steps[own].sum()),
-                grad_norm=float(np.linalg.norm(gradients[own])),
+                grad_norm=math.sqrt(float((gradients[own] ** 2).sum())),
                 learning_rate=learning_rate,
             )
         return modules

@@ -2,7 +2,7 @@
 
     y = act(x Wᵀ + b) for each layer; the last one without act
 
-Products are BLAS's (np.dot into a given array), all else is a loop over what they gave. `layers` [L, 4] says where each
+Large products are BLAS's (np.dot into a given array), all else is a loop over what they gave. `layers` [L, 4] says where each
 layer lies: first number of its weight, first number of its bias, outputs, inputs; one kernel so serves every depth and width.
 Activations lie one after the other in `work`, their derivatives in the same places of `pulls`: `room(layers, rows)` numbers each.
 """
@@ -102,6 +102,27 @@ def add_bias_relu(y: Array, bias: Array) -> None:
             y[row, column] = zero if moved <= zero else moved  # so that NaN stays NaN
 
 
+FEW = 4
+"""Columns up to which BLAS's general product is slower than a loop; of one column it makes a product with a vector, which is not."""
+FEW_ROWS = 8
+"""Rows up to which it is so too: acting in a few environments."""
+
+
+@kernel
+def product(x: Array, weight: Array, y: Array) -> None:
+    """x Wᵀ."""
+    if weight.shape[0] > FEW and (x.shape[0] == 1 or x.shape[0] > FEW_ROWS or x.shape[1] <= FEW):
+        np.dot(x, weight.T, y)
+        return
+    zero = y.dtype.type(0)
+    for row in range(x.shape[0]):
+        for out in range(weight.shape[0]):
+            total = zero
+            for column in range(x.shape[1]):
+                total += x[row, column] * weight[out, column]
+            y[row, out] = total
+
+
 @kernel
 def forward(vector: Array, layers: Array, tanh: bool, fed: Array, work: Array) -> Array:
     """What the last layer gives for the rows of `fed`, [B, out]; every layer's activations stay in `work`."""
@@ -110,7 +131,7 @@ def forward(vector: Array, layers: Array, tanh: bool, fed: Array, work: Array) -
     for position in range(last + 1):
         weight, bias = weight_of(vector, layers, position), bias_of(vector, layers, position)
         y = stretch(work, start, rows, weight.shape[0])
-        np.dot(x, weight.T, y)
+        product(x, weight, y)
         if position == last:
             add_bias(y, bias)
         elif tanh:
@@ -130,6 +151,40 @@ def last_place(pulls: Array, layers: Array, rows: int) -> Array:
     """[rows, out]: where d loss / d output belongs."""
     last = layers.shape[0] - 1
     return stretch(pulls, rows * layers[:last, 2].sum(), rows, layers[last, 2])
+
+
+@kernel
+def sum_products(pull: Array, x: Array, into: Array) -> None:
+    """pullᵀ x, [out, in]: the gradient of a weight."""
+    if 1 < pull.shape[1] <= FEW:
+        weigh_rows(pull, x, into)
+    elif 1 < x.shape[1] <= FEW:
+        turned = np.empty((x.shape[1], pull.shape[1]), x.dtype)
+        weigh_rows(x, pull, turned)
+        into[:] = turned.T
+    else:
+        np.dot(pull.T, x, into)
+
+
+@kernel
+def weigh_rows(few: Array, many: Array, into: Array) -> None:
+    """fewᵀ many, [K, M], four rows at a time so that the sums stay in registers."""
+    rows, whole = few.shape[0], few.shape[0] - few.shape[0] % 4
+    into[:] = 0
+    for k in range(few.shape[1]):
+        for row in range(0, whole, 4):
+            a, b, c, d = few[row, k], few[row + 1, k], few[row + 2, k], few[row + 3, k]
+            for column in range(many.shape[1]):
+                into[k, column] += (
+                    a * many[row, column]
+                    + b * many[row + 1, column]
+                    + c * many[row + 2, column]
+                    + d * many[row + 3, column]
+                )
+        for row in range(whole, rows):
+            a = few[row, k]
+            for column in range(many.shape[1]):
+                into[k, column] += a * many[row, column]
 
 
 @kernel
@@ -188,7 +243,7 @@ def backward(vector: Array, layers: Array, tanh: bool, fed: Array, work: Array, 
         pull = stretch(pulls, start, rows, weight.shape[0])
         before = start - rows * weight.shape[1]
         x = fed if position == 0 else stretch(work, before, rows, weight.shape[1])
-        np.dot(pull.T, x, weight_of(gradient, layers, position))
+        sum_products(pull, x, weight_of(gradient, layers, position))
         sum_rows(pull, bias_of(gradient, layers, position))
         if position:
             below = stretch(pulls, before, rows, weight.shape[1])

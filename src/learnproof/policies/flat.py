@@ -35,6 +35,13 @@ class FlatParameters:
             stop = position + parameter.numel()
             self.stretches.append(Stretch(name, position, stop, parameter.shape))
             position = stop
+        holders = {
+            id(parameter): (inner, name)
+            for inner in reversed(list(module.modules()))
+            for name, parameter in inner._parameters.items()
+        }
+        self._holders = [holders[id(parameter)] for parameter in module.parameters()]
+        """Who holds each parameter, under which name: quicker than asking for all of them, every iteration."""
         device = next(module.parameters()).device
         self.vector = nn.Parameter(torch.empty(position, device=device))
         self.gradient = torch.zeros(position, device=device)
@@ -49,9 +56,10 @@ class FlatParameters:
     def check_aliasing(self) -> None:
         """Every parameter and gradient still lives in the flat vectors."""
         base, grad_base = self.vector.data_ptr(), self.gradient.data_ptr()
-        for stretch, parameter in zip(self.stretches, self.module.parameters(), strict=True):
-            gradient = parameter.grad
-            moved = parameter.data_ptr() != base + 4 * stretch.start
+        for stretch, (holder, name) in zip(self.stretches, self._holders, strict=True):
+            parameter = holder._parameters[name]
+            gradient = None if parameter is None else parameter.grad
+            moved = parameter is None or parameter.data_ptr() != base + 4 * stretch.start
             if moved or gradient is None or gradient.data_ptr() != grad_base + 4 * stretch.start:
                 raise TrainingFault(
                     f"The parameter {stretch.name!r} no longer lives in the learner's flat vector, so that the "

@@ -84,7 +84,8 @@ class Journal:
         event = update_event(iteration, step, report)
         self.record(event)
         self.recorder.flush()
-        self.trackers.log(step, self._metrics(event))
+        if self.trackers.names:
+            self.trackers.log(step, self._metrics(event))
 
     def evaluation(self, event: Evaluation) -> None:
         self.record(event)
