@@ -146,6 +146,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the two smallest sizes once; keeps no row")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ["OPENBLAS_CORETYPE"] = ""  # as in speed.py
     runs = [
         {"axis": axis, "size": size, "repeat": repeat, "code": code_of("")}
         for repeat in range(options.repeats)

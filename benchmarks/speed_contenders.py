@@ -52,8 +52,12 @@ def _train(backend: str, task: Task, seed: int, steps: int) -> Cost:
     from learnproof.training.interrupt import StopRequest
     from learnproof.training.loop import Trainer
 
-    shared = {"env.id": task.environment, "backend": backend, "seed": seed, "evaluation.every_steps": 0, "threads": 1}
-    settings = Settings().replace({**task.settings, **shared, "steps": steps})
+    shared = {"env.id": task.environment, "backend": backend, "seed": seed, "threads": 1, "steps": steps}
+    as_the_others = {
+        "evaluation.every_steps": 0,
+        "checkpoint.every_steps": steps,
+    }  # which neither evaluate nor save meanwhile
+    settings = Settings().replace({**task.settings, **shared, **as_the_others})
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder.create(Path(folder) / "run", "", {})
         with open_display(steps, "", clock=time.monotonic) as display:
@@ -149,8 +153,6 @@ CONTENDERS: dict[str, Callable[[Task, int, int], Cost]] = {
 
 
 def takes_part(who: str, task: Task) -> bool:
-    if who == "torch":
-        return task.goal is None
     asked = {"products": task.products is not None, "jax": bool(task.jitted), "flushed": task.flushed}
     return asked.get(who, True)
 
