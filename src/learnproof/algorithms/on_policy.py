@@ -283,19 +283,24 @@ class OnPolicyLearner(ABC):
         if not count:
             return None
         rows = spread_rows(rollout.valid, count)
-        size, width = rollout.observation.shape[2], rollout.action.shape[2]
-        with torch.inference_mode():
-            log_prob, _, value_after = self.network(
-                self._tensor(rollout.observation.reshape(-1, size)[rows]) if table is None else table.of_rows(rows),
-                self._tensor(rollout.action.reshape(-1, width)[rows]),
-            )
+        log_prob, value_after = self._said_now(rollout, rows, table)
         return {
             "row": rows,
             "old_log_prob": rollout.log_prob.ravel()[rows],
-            "log_prob_after": log_prob.cpu().numpy(),
+            "log_prob_after": log_prob,
             "value_before": value.ravel()[rows],
-            "value_after": value_after.cpu().numpy(),
+            "value_after": value_after,
         }
+
+    def _said_now(self, rollout: Rollout, rows: Array, table: SequenceTable | None) -> tuple[Array, Array]:
+        """Log-probabilities of what was done in these rows, and their values, by the weights as they are."""
+        size, width = rollout.observation.shape[2], rollout.action.shape[2]
+        with torch.inference_mode():
+            log_prob, _, value = self.network(
+                self._tensor(rollout.observation.reshape(-1, size)[rows]) if table is None else table.of_rows(rows),
+                self._tensor(rollout.action.reshape(-1, width)[rows]),
+            )
+        return log_prob.cpu().numpy(), value.cpu().numpy()
 
     def _tensor(self, array: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.flat.vector.device)

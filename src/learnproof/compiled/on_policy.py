@@ -150,6 +150,11 @@ class CompiledOnPolicy(OnPolicyLearner):
         self.stepper.steps += last - first
         self.optimizer_steps += last - first
 
+    def _said_now(self, rollout: Rollout, rows: Array, table: SequenceTable | None) -> tuple[Array, Array]:
+        size, width = rollout.observation.shape[2], rollout.action.shape[2]
+        observation, action = rollout.observation.reshape(-1, size)[rows], rollout.action.reshape(-1, width)[rows]
+        return said_of(self.net, observation, action, self.reading)
+
     def _inspected(self, now: Passes, experience: Experience, begun: int, place: int) -> InspectedStep:
         """A gradient step by itself, looked at before and after; `begun` is the number of the first of these passes."""
         before, number = self.stepper.weights(), self.optimizer_steps

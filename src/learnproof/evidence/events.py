@@ -66,7 +66,7 @@ class Event:
         looked at one by one."""
         body = {"event": self.event, **_columns(self)}
         try:
-            text = json.dumps(body, separators=(",", ":"), allow_nan=False, default=_nested)
+            text = ENCODER.encode(body)
         except ValueError:
             text = json.dumps(self.to_json(), separators=(",", ":"), allow_nan=False)
         return text.encode() + b"\n"
@@ -294,6 +294,9 @@ def _nested(value: Any) -> dict[str, Any]:
     if not isinstance(value, Event):
         raise TypeError(f"{type(value).__name__} has no place in the evidence")
     return {name: inner for name, inner in _columns(value).items() if name != "process"}
+
+
+ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=_nested)
 
 
 def plain(value: Any) -> Any:

@@ -83,13 +83,11 @@ class NothingRefused(Check):
 
 def not_finite_in(update: Update) -> Iterator[str]:
     """ "update 12: loss" for every field with a number that is not finite, the modules' included."""
-    fields = {name: value for name, value in vars(update).items() if name != "modules"}
-    for module, change in update.modules.items():
-        fields |= {f"{module}.{name}": value for name, value in vars(change).items()}
-    for name, value in fields.items():
-        numbers = value if isinstance(value, list) else [] if value is None else [value]
-        if name not in MAY_BE_NAN and not all(math.isfinite(number) for number in numbers):
-            yield f"update {update.index}: {name}"
+    for prefix, part in (("", update), *((f"{name}.", change) for name, change in update.modules.items())):
+        for name, value in vars(part).items():
+            numbers = value if isinstance(value, list) else () if value is None or name == "modules" else (value,)
+            if not all(map(math.isfinite, numbers)) and prefix + name not in MAY_BE_NAN:
+                yield f"update {update.index}: {prefix}{name}"
 
 
 def _in_inspections(evidence: Evidence) -> Iterator[str]:

@@ -37,12 +37,13 @@ class History:
     first: list[float] = field(default_factory=list)
     newest: list[float] = field(default_factory=list)
 
-    def append(self, value: float) -> None:
-        if len(self.first) < 50:
-            self.first.append(value)
-        else:
-            self.newest.append(value)
-            del self.newest[:-51]
+    def extend(self, values: Sequence[float]) -> None:
+        room = 50 - len(self.first)
+        if room:
+            self.first += values[:room]
+            values = values[room:]
+        self.newest += values[-51:]
+        del self.newest[:-51]
 
     def records(self) -> list[float]:
         return [*self.first, *self.newest]
@@ -73,20 +74,16 @@ class ChecklistMonitor:
         """Take note of an update or an episode; after every `check_every_episodes` episodes, look."""
         if isinstance(event, Update):
             for name, values in records_of_update(event, self.run).items():
-                self._extend(name, values)
+                self._histories[name].extend(values)
             if not self._not_finite:
                 self._not_finite = list(not_finite_in(event))[:3]
         if isinstance(event, StageBegan):
             self._histories |= {name: History() for name in OF_ONE_TASK}
         if not isinstance(event, Episode):
             return None
-        self._extend("performance_improving", performance_of(event, self.run))
+        self._histories["performance_improving"].extend(performance_of(event, self.run))
         self.episodes += 1
         return self._look(event.step) if self.episodes % self.check_every_episodes == 0 else None
-
-    def _extend(self, name: str, values: Sequence[float]) -> None:
-        for value in values:
-            self._histories[name].append(value)
 
     def _look(self, step: int) -> MonitorLook:
         answers = {name: _answer(name, history.records()) for name, history in self._histories.items()}

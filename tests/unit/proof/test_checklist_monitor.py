@@ -32,11 +32,12 @@ def looks_of(watcher: ChecklistMonitor, events: Iterable[Event]) -> list[Monitor
 
 
 @pytest.mark.parametrize("count", [0, 10, 11, 20, 21, 49, 50, 51, 99, 100, 101, 102, 103, 150, 400])
-def test_the_shortened_history_answers_every_rule_as_the_whole_would(count: int) -> None:
+@pytest.mark.parametrize("at_once", [1, 7, 60, 400])
+def test_the_shortened_history_answers_every_rule_as_the_whole_would(count: int, at_once: int) -> None:
     records = np.random.default_rng(count).normal(1, 1, count).tolist()
     history = History()
-    for record in records:
-        history.append(record)
+    for start in range(0, count, at_once):
+        history.extend(records[start : start + at_once])
     assert len(history.records()) <= 101
     for name, rule in RULES.items():
         assert rule(history.records()) == rule(records), name
