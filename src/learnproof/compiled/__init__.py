@@ -8,9 +8,9 @@
     adam.py         clipping and Adam, one pass over the vector
     network.py      an actor-critic and its buffers, as arrays that the kernels take
     advantages.py   generalised advantage estimation
-    descending.py   one pass over a rollout's minibatches: all of the above in one call
+    descending.py   passes over a rollout's minibatches: all of the above in one call
     collecting.py   a whole rollout in one call, where the environment is a kernel too
-    q_learning.py, soft.py                    gradient steps of DQN and of SAC
+    q_learning.py, soft.py                    gradient steps of DQN and of SAC (soft_numbers.py, soft_choices.py: what differs between actions)
     on_policy.py, off_policy.py               the four learners on these kernels
     acting.py, acting_off_policy.py           actions without torch
     threads.py      how many of them the products take

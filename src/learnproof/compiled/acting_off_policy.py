@@ -9,10 +9,13 @@ import numpy as np
 import torch
 
 from ..policies.greedy import EpsilonGreedyHead
+from ..policies.heads import CategoricalHead
 from ..policies.soft import SquashedGaussianHead
+from .heads import draw_choice
 from .kernel import kernel
 from .q_learning import QNet
-from .soft import SoftNet, log_deviation
+from .soft_arrays import SoftNet
+from .soft_numbers import log_deviation
 from .towers import forward, room
 
 Array = np.ndarray[Any, Any]
@@ -78,6 +81,31 @@ class CompiledSquashed:
             return action, None
         told = self.head.log_prob_and_entropy(torch.from_numpy(params), torch.from_numpy(action))[0]
         return action, told.numpy()
+
+
+class CompiledChoices:
+    def __init__(self, net: SoftNet, head: CategoricalHead) -> None:
+        self.head = head
+        self.tower = _Tower(net.actor, net.policy, net.tanh)
+
+    def act(
+        self, rows: Array, generator: np.random.Generator, mode: str, with_log_prob: bool
+    ) -> tuple[Array, Array | None]:
+        logits = self.tower(rows)
+        if mode == "deterministic":
+            return logits.argmax(axis=1).astype(np.float32)[:, None], None
+        action = np.empty((len(rows), 1), np.float32)
+        draw_choices(logits, generator.random((len(rows), 1), dtype=np.float32), action)
+        if not with_log_prob:
+            return action, None
+        told = self.head.log_prob_and_entropy(torch.from_numpy(logits), torch.from_numpy(action))[0]
+        return action, told.numpy()
+
+
+@kernel
+def draw_choices(logits: Array, noise: Array, action: Array) -> None:
+    for row in range(logits.shape[0]):
+        action[row, 0] = draw_choice(logits, row, 0, logits.shape[1], noise[row, 0])
 
 
 @kernel

@@ -8,7 +8,6 @@ from ..config import Settings
 from ..policies.actor import NetworkActor
 from ..policies.greedy import QNetwork
 from ..policies.networks import ActorCritic
-from ..policies.soft import SoftPolicy, SquashedGaussianHead
 
 
 def reason_against(settings: Settings, actor: NetworkActor) -> str:
@@ -28,8 +27,6 @@ def reason_against(settings: Settings, actor: NetworkActor) -> str:
         return "the optimizer is not plain adam"
     if isinstance(network, QNetwork) and network.value is not None:
         return "dqn.duelling has two heads on one trunk"
-    if isinstance(network, SoftPolicy) and not isinstance(network.head, SquashedGaussianHead):
-        return "of sac it knows continuous actions only"
     if actor.observations.dtype != np.float32:
         return f"observations are {actor.observations.dtype}"
     if settings.algorithm == "reinforce" and settings.reinforce.kl_coefficient:

@@ -20,12 +20,14 @@ from ..algorithms.replay import Transitions
 from ..algorithms.sac import SAC
 from ..algorithms.stepping import Stepper
 from ..policies.greedy import EpsilonGreedyHead
+from ..policies.heads import CategoricalHead
 from ..policies.soft import SquashedGaussianHead
-from .acting_off_policy import CompiledGreedy, CompiledSquashed
+from .acting_off_policy import CompiledChoices, CompiledGreedy, CompiledSquashed
 from .adam import Moments, Stride
 from .network import layer_table, starts_of
 from .q_learning import Drawn, QNet, QRoom, QTold, descend_q
-from .soft import SoftMoments, SoftNet, SoftPace, SoftRoom, SoftTold, descend_soft
+from .soft import descend_soft
+from .soft_arrays import SoftMoments, SoftNet, SoftPace, SoftRoom, SoftTold
 from .towers import room
 
 
@@ -96,7 +98,7 @@ class CompiledDQN(CompiledOffPolicy, DQN):
 class CompiledSAC(CompiledOffPolicy, SAC):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        assert isinstance(self.head, SquashedGaussianHead)
+        head = self.head
         actor, critics, temperature = self.actor_stepper.flat, self.critic_stepper.flat, self.temperature.log
         trained = self.temperature_stepper is not None
         gradient = temperature.grad if trained else torch.zeros(1)
@@ -113,17 +115,23 @@ class CompiledSAC(CompiledOffPolicy, SAC):
             log_alpha=temperature.detach().numpy(),
             log_alpha_gradient=gradient.numpy(),
             tanh=not self.network.policy.uses_relu,
-            middle=self.head.middle.numpy(),
-            stretch=self.head.stretch.numpy(),
+            discrete=self.critics.discrete,
+            middle=head.middle.numpy() if isinstance(head, SquashedGaussianHead) else NO_BOUNDS,
+            stretch=head.stretch.numpy() if isinstance(head, SquashedGaussianHead) else NO_BOUNDS,
         )
         self.room = make_soft_room(self.net, self.settings.minibatch_size)
-        self.actor.compiled = CompiledSquashed(self.net, self.head)
+        if isinstance(head, SquashedGaussianHead):
+            self.actor.compiled = CompiledSquashed(self.net, head)
+        else:
+            assert isinstance(head, CategoricalHead)
+            self.actor.compiled = CompiledChoices(self.net, head)
 
     def descend(self, drawn: Transitions, count: int) -> list[Step]:
-        size, actions = self.settings.minibatch_size, self.head.n_actions
+        size = self.settings.minibatch_size
         if len(self.room.log_prob) != size:
             self.room = make_soft_room(self.net, size)
-        noise = self.reparameterisation.standard_normal((count, 2, size, actions), dtype=np.float32)
+        shape = (count, 2, size, len(self.net.middle))  # of choices nothing is drawn
+        noise = self.reparameterisation.standard_normal(shape, dtype=np.float32)
         told = SoftTold(*(np.empty(len(drawn), np.float32) for _ in range(2)), *(np.empty(count) for _ in range(4)))
         tuned = self.temperature_stepper
         moments = SoftMoments(
@@ -150,6 +158,7 @@ class CompiledSAC(CompiledOffPolicy, SAC):
         return [Step(*parts) for parts in measured]
 
 
+NO_BOUNDS = np.empty(0, np.float32)
 NO_MOMENTS = Moments(np.zeros(1, np.float32), np.zeros(1, np.float32))
 
 
@@ -159,7 +168,7 @@ def make_q_room(layers: Array, rows: int, real: Any = np.float32) -> QRoom:
 
 def make_soft_room(net: SoftNet, rows: int) -> SoftRoom:
     real = net.actor.dtype
-    actions, judged = len(net.middle), int(net.first[0, 3])
+    actions, judged = len(net.middle), 0 if net.discrete else int(net.first[0, 3])
 
     def numbers(layers: Array) -> Array:
         return np.empty(room(layers, rows), real)

@@ -29,7 +29,7 @@ def learner_of(action_space, observation_space=BOX, **changes):
 
 @pytest.mark.parametrize(
     ("algorithm", "space"),
-    [("ppo", CHOICES), ("ppo", FORCES), ("reinforce", CHOICES), ("dqn", CHOICES), ("sac", FORCES)],
+    [("ppo", CHOICES), ("ppo", FORCES), ("reinforce", CHOICES), ("dqn", CHOICES), ("sac", FORCES), ("sac", CHOICES)],
 )
 def test_plain_networks_are_taken_by_itself(algorithm, space):
     assert isinstance(learner_of(space, algorithm=algorithm), (CompiledOnPolicy, CompiledOffPolicy))
@@ -52,7 +52,6 @@ IMAGES = spaces.Box(0, 255, (36, 36, 1), np.uint8)
         ({"optimizer.grokfast": 2.0}, CHOICES, BOX, "adam"),
         ({"algorithm": "reinforce", "reinforce.kl_coefficient": 0.1}, CHOICES, BOX, "second policy"),
         ({"algorithm": "dqn", "dqn.duelling": True}, CHOICES, BOX, "duelling"),
-        ({"algorithm": "sac"}, CHOICES, BOX, "continuous"),
     ],
 )
 def test_what_only_torch_can_is_left_to_it_and_refused_by_name(changes, space, observed, why):
@@ -92,6 +91,7 @@ WORLDS = {
         lambda: gym.make_vec("learnproof/Pendulum-v1", num_envs=2, vectorization_mode="vector_entry_point"),
         {"sac.learning_starts": 32, "sac.minibatch_size": 32, "sac.gradient_steps": 3},
     ),
+    "sac of choices": (lambda: Corridor(4), {"sac.learning_starts": 32, "sac.minibatch_size": 32}),
 }
 
 
@@ -135,7 +135,10 @@ def test_either_goes_on_from_the_others_checkpoint(name, first, then):
         np.testing.assert_allclose(other.tensors()["weights"][key], array, atol=2e-3, err_msg=key)
 
 
-@pytest.mark.parametrize(("kind", "space", "algorithm"), [(CompiledDQN, CHOICES, "dqn"), (CompiledSAC, FORCES, "sac")])
+@pytest.mark.parametrize(
+    ("kind", "space", "algorithm"),
+    [(CompiledDQN, CHOICES, "dqn"), (CompiledSAC, FORCES, "sac"), (CompiledSAC, CHOICES, "sac")],
+)
 def test_actions_are_those_that_torch_would_take(kind, space, algorithm):
     learner = learner_of(space, algorithm=algorithm)
     assert isinstance(learner, kind)

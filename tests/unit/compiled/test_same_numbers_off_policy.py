@@ -14,10 +14,12 @@ from learnproof.compiled.adam import Moments, Stride
 from learnproof.compiled.network import layer_table, starts_of
 from learnproof.compiled.off_policy import make_q_room, make_soft_room
 from learnproof.compiled.q_learning import Drawn, QNet, QTold, descend_q, differentiate_q
-from learnproof.compiled.soft import SoftMoments, SoftNet, SoftPace, SoftTold, descend_soft
+from learnproof.compiled.soft import descend_soft
+from learnproof.compiled.soft_arrays import SoftMoments, SoftNet, SoftPace, SoftTold
 from learnproof.config import PolicySettings
 from learnproof.policies.flat import FlatParameters
 from learnproof.policies.greedy import EpsilonGreedyHead, QNetwork
+from learnproof.policies.heads import CategoricalHead
 from learnproof.policies.soft import SoftPolicy, SquashedGaussianHead, TwinCritic, squashed_log_prob
 
 shapes = st.fixed_dictionaries(
@@ -136,10 +138,14 @@ def test_ten_updates_of_dqn_in_float64(shape, double, limit):
 
 
 class SoftCase:
-    def __init__(self, size, actions, hidden, activation, rows, seed, real, batches):
+    """Continuous actions, or choices (one more of them)."""
+
+    def __init__(self, size, actions, hidden, activation, rows, seed, choices, real, batches):
         noise, generator = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
         policy = PolicySettings(hidden=hidden, activation=activation)
-        self.head = SquashedGaussianHead(np.full(actions, -2.0), np.full(actions, 1.0))
+        self.choices = choices
+        bounds = np.full(actions, -2.0), np.full(actions, 1.0)
+        self.head = CategoricalHead([actions + 1]) if choices else SquashedGaussianHead(*bounds)
         self.actor = SoftPolicy(size, self.head, policy, noise)
         self.critics = TwinCritic(size, self.head, policy, noise)
         self.slower = copy.deepcopy(self.critics)
@@ -147,17 +153,19 @@ class SoftCase:
         critics, critics_vector = flat_of(self.critics, real, noise)
         _, target = flat_of(self.slower, real, noise)
         self.log_alpha = torch.tensor([-0.7], dtype=real, requires_grad=True)
-        one = np.zeros(1, REALS[real])
+        one, none = np.zeros(1, REALS[real]), np.empty(0, np.float32)
         self.net = SoftNet(
             actor=actor_vector, actor_gradient=np.zeros_like(actor_vector), policy=layer_table(actor, self.actor.policy),
             critics=critics_vector, critics_gradient=np.zeros_like(critics_vector), target=target,
             first=layer_table(critics, self.critics.first), second=layer_table(critics, self.critics.second),
             log_alpha=one - REALS[real](0.7), log_alpha_gradient=one.copy(), tanh=activation == "tanh",
-            middle=self.head.middle.numpy(), stretch=self.head.stretch.numpy(),
+            discrete=choices, middle=none if choices else self.head.middle.numpy(), stretch=none if choices else self.head.stretch.numpy(),
         )  # fmt: skip
         action = generator.uniform(-2, 1, (rows * batches, actions))
+        if choices:
+            action = generator.integers(0, actions + 1, (rows * batches, 1)).astype(float)
         self.drawn, self.tensors = drawn_rows(rows * batches, size, action, real, generator)
-        self.noise = generator.standard_normal((batches, 2, rows, actions)).astype(REALS[real])
+        self.noise = generator.standard_normal((batches, 2, rows, 0 if choices else actions)).astype(REALS[real])
         self.rows, self.batches = rows, batches
         self.moments = SoftMoments(moments_of(actor_vector), moments_of(critics_vector), moments_of(one))
         self.told = SoftTold(
@@ -174,21 +182,44 @@ class SoftCase:
         u = mean + log_std.exp() * noise
         return torch.tanh(u), squashed_log_prob(u, noise, log_std)
 
+    def expected(self, observation, critics, alpha, graph):
+        """Of choices: what the policy expects of critics and entropy, and of its log-probability."""
+        with torch.set_grad_enabled(graph):
+            log_prob = torch.log_softmax(self.actor.policy_params(observation), dim=1)
+            worth = torch.min(*critics.of(observation)).detach()
+            return (log_prob.exp() * (worth - alpha * log_prob)).sum(1), (log_prob.exp() * log_prob).sum(1)
+
+    def value(self, t, alpha, noise):
+        """Of the next observations."""
+        if self.choices:
+            return self.expected(t["next_observation"], self.slower, alpha, False)[0]
+        with torch.no_grad():
+            unit, log_prob = self.draw(t["next_observation"], noise)
+            return torch.min(*self.slower.of(t["next_observation"], unit)).squeeze(1) - alpha * log_prob
+
+    def said(self, t):
+        if self.choices:
+            return [q.gather(1, t["action"].long()).squeeze(1) for q in self.critics.of(t["observation"])]
+        return [q.squeeze(1) for q in self.critics.of(t["observation"], self.head.to_unit(t["action"]))]
+
+    def actor_loss(self, t, alpha, noise):
+        """And the log-probabilities before the step."""
+        if self.choices:
+            gain, log_prob = self.expected(t["observation"], self.critics, alpha, True)
+            return -gain.mean(), log_prob
+        unit, log_prob = self.draw(t["observation"], noise)
+        return (alpha * log_prob - torch.min(*self.critics.of(t["observation"], unit)).squeeze(1)).mean(), log_prob
+
     def losses(self, number, optimizers):
         """One gradient step of torch's, as the paper has it; gives the two losses."""
         own = slice(number * self.rows, (number + 1) * self.rows)
         t = {name: column[own] for name, column in self.tensors.items()}
         following, present = torch.from_numpy(self.noise[number])
         alpha = float(self.log_alpha.detach().exp())
-        with torch.no_grad():
-            unit, log_prob = self.draw(t["next_observation"], following)
-            worth = torch.min(*self.slower.of(t["next_observation"], unit)).squeeze(1)
-            target = t["reward"] + t["discount"] * (~t["terminated"]) * (worth - alpha * log_prob)
-        said = self.critics.of(t["observation"], self.head.to_unit(t["action"]))
-        critic_loss = sum(0.5 * (t["weight"] * (q.squeeze(1) - target).square()).mean() for q in said)
+        target = t["reward"] + t["discount"] * (~t["terminated"]) * self.value(t, alpha, following)
+        critic_loss = sum(0.5 * (t["weight"] * (q - target).square()).mean() for q in self.said(t))
         optimizers["critics"](critic_loss)
-        unit, log_prob = self.draw(t["observation"], present)
-        actor_loss = (alpha * log_prob - torch.min(*self.critics.of(t["observation"], unit)).squeeze(1)).mean()
+        actor_loss, log_prob = self.actor_loss(t, alpha, present)
         optimizers["actor"](actor_loss)
         optimizers["temperature"](-(self.log_alpha * (log_prob.detach() - 1.5)).mean())
         with torch.no_grad():
@@ -211,9 +242,9 @@ def stepper(parameters, limit, learning_rate=1e-2):
 
 
 @settings(max_examples=40, deadline=None)
-@given(shape=shapes)
-def test_losses_and_gradients_of_sac_are_autograds(shape):
-    case = SoftCase(**shape, real=torch.float32, batches=1)
+@given(shape=shapes, choices=st.booleans())
+def test_losses_and_gradients_of_sac_are_autograds(shape, choices):
+    case = SoftCase(**shape, choices=choices, real=torch.float32, batches=1)
     case.descend(learning_rate=0.0)
     gradients = {}
 
@@ -245,9 +276,9 @@ def test_losses_and_gradients_of_sac_are_autograds(shape):
 
 
 @settings(max_examples=25, deadline=None)
-@given(shape=shapes, limit=st.sampled_from((0.5, 1e9)))
-def test_ten_updates_of_sac_in_float64(shape, limit):
-    case = SoftCase(**shape, real=torch.float64, batches=10)
+@given(shape=shapes, choices=st.booleans(), limit=st.sampled_from((0.5, 1e9)))
+def test_ten_updates_of_sac_in_float64(shape, choices, limit):
+    case = SoftCase(**shape, choices=choices, real=torch.float64, batches=10)
     case.descend(limit)
     optimizers = {
         "critics": stepper(case.critics.parameters(), limit),
