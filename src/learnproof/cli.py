@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from traceback import format_exception
 
 from . import __version__
 from .commands.command import BAD_USAGE, FAILED, PROVEN_OR_DONE, Command
-from .errors import LearnproofError, UsageError, did_you_mean
+from .errors import EnvironmentFault, LearnproofError, UsageError, did_you_mean
 
 FILES = {
     "train": "training",
@@ -43,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _dispatch(words[0], words[1:])
     except LearnproofError as error:
         print(f"learnproof: {error}", file=sys.stderr)
+        if isinstance(error, EnvironmentFault) and error.__cause__ is not None:
+            print("".join(format_exception(error.__cause__, chain=False)), end="", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         return FAILED  # whoever read our output has gone

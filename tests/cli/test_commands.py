@@ -91,6 +91,22 @@ def test_bad_usage_is_exit_code_2_and_says_what_to_do(monkeypatch, capsys, tmp_p
     assert said in printed
 
 
+def test_an_environment_that_raises_shows_where(monkeypatch, capsys, tmp_path):
+    (tmp_path / "their_world.py").write_text(
+        "import gymnasium as gym\n"
+        "class World(gym.Env):\n"
+        "    observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        raise KeyError('wind')\n"
+        "gym.register('World-v0', World)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    code, printed = inside(monkeypatch, capsys, tmp_path, "train", "their_world:World-v0", "--out", "run", *SMALL)
+    assert code == 1
+    assert "raised KeyError" in printed
+    assert 'their_world.py", line 5' in printed
+
+
 def test_bad_usage_has_its_exit_code_in_a_process_too(tmp_path):
     done = learnproof(tmp_path, "train", "CartPol-v1")
     assert done.returncode == 2

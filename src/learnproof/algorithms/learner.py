@@ -120,6 +120,8 @@ class Learner(Protocol):
 
     optimizer_steps: int
     """Gradient steps taken so far."""
+    kernel: str
+    """The machine code that its gradient steps are ("module.name"), empty where they are torch's."""
 
     def learn(self, pieces: Iterator[Rollout], learning_rate: float, inspect: Inspect) -> UpdateReport | None:
         """One iteration; None where it only gathered experience and took no gradient step."""

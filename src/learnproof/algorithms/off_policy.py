@@ -126,6 +126,7 @@ class Target:
 class OffPolicyLearner(ABC):
     settings: OffPolicySettings
     target: Target
+    kernel = ""
 
     def __init__(
         self, actor: NetworkActor, settings: OffPolicySettings, seed: int, budget: int, n_step: int = 1

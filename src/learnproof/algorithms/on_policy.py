@@ -56,6 +56,7 @@ class OnPolicyLearner(ABC):
 
     settings: OnPolicySettings
     stepper_type: type[Stepper] = Stepper
+    kernel = ""
     curiosity: Curiosity | None = None
     """Pays for new states beside the rewards."""
 

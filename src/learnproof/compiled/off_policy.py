@@ -58,6 +58,8 @@ class CompiledOffPolicy(OffPolicyLearner):
 
 
 class CompiledDQN(CompiledOffPolicy, DQN):
+    kernel = "q_learning.descend_q"
+
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         network, flat = self.network, self.stepper.flat
@@ -96,6 +98,8 @@ class CompiledDQN(CompiledOffPolicy, DQN):
 
 
 class CompiledSAC(CompiledOffPolicy, SAC):
+    kernel = "soft.descend_soft"
+
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         head = self.head

@@ -57,6 +57,7 @@ class CompiledStepper(Stepper):
 
 class CompiledOnPolicy(OnPolicyLearner):
     stepper_type = CompiledStepper
+    kernel = "descending.descend"
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)

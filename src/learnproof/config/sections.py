@@ -41,7 +41,7 @@ class EnvSettings(Section):
 class PolicySettings(Section):
     """The networks."""
 
-    hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field((256, 256, 128), max_length=32)
+    hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field((256, 256, 128), min_length=1, max_length=32)
     """Widths of the hidden layers, of the policy and of the value network alike."""
     activation: Literal["relu", "tanh"] = "relu"
     """Nonlinearity between layers."""

@@ -91,7 +91,9 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
     def _raised(self, error: Exception, call: str) -> EnvironmentFault:
         if isinstance(error, EnvironmentFault):
             return error
-        return self._fault(f"raised {type(error).__name__}: {error}", call, "The traceback below is the environment's.")
+        return self._fault(
+            f"raised {type(error).__name__}: {error}", call, "Its own traceback is shown beside this message."
+        )
 
     def _fault(self, what: str, call: str, advice: str = "") -> EnvironmentFault:
         name = self.env.spec.id if self.env.spec else type(self.env.unwrapped).__name__

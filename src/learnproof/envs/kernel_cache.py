@@ -56,6 +56,12 @@ def kernel_folder() -> Path | None:
     return None
 
 
+def is_kept(function: str) -> bool:
+    """Whether this kernel ("module.name") was compiled on this machine before, from these sources."""
+    folder = kernel_folder()
+    return folder is not None and any(folder.glob(f"*/{function}-*.nbc"))
+
+
 @cache
 def digest_of_sources() -> str:
     digest = hashlib.sha256()

@@ -149,8 +149,8 @@ class ParallelAgents(AgentRows):
             raise
         except Exception as error:
             raise EnvironmentFault(
-                f"The environment {self.name} raised {type(error).__name__} in {name}(): {error}. The traceback below is the "
-                "environment's."
+                f"The environment {self.name} raised {type(error).__name__} in {name}(): {error}. Its own traceback is shown "
+                "beside this message."
             ) from error
         if not isinstance(answer, tuple) or len(answer) != parts:
             raise EnvironmentFault(

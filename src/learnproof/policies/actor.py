@@ -107,6 +107,7 @@ class NetworkActor:
         """
         single = self.observations.is_single(observation)
         batch = self.observations.batch_of_one(observation) if single else observation
+        self.observations.require_possible(batch)
         rows = self.read(batch)
         if self._called_with is not None and len(self._called_with) != len(rows):
             raise UsageError(

@@ -102,6 +102,20 @@ class ObservationLayout:
             singles.add(shape == own)
         return singles == {True}
 
+    def require_possible(self, batch: Any) -> None:
+        """A policy answers whatever it is shown; so what the space cannot hold is refused here, by name."""
+        for leaf in self.leaves:
+            values = np.asarray(_pick(batch, leaf.path))
+            least, most = _limits(leaf.space)
+            bad = ~np.isfinite(values) if least is None else (values < least) | (values > most) | (values % 1 != 0)
+            if bad.any():
+                name = "".join(f"[{key!r}]" for key in leaf.path)
+                holds = "finite numbers" if least is None else f"whole numbers of {leaf.space}"
+                raise UsageError(
+                    f"The policy cannot act on this: observation{name} holds {values[bad].flat[0]}, and it reads {holds}. Look at where the "
+                    "observation comes from."
+                )
+
     def batch_of_one(self, observation: Any) -> Any:
         return self.nest([np.asarray(_pick(observation, leaf.path))[None] for leaf in self.leaves])
 
@@ -213,6 +227,19 @@ def _action_width(space: gym.Space[Any]) -> int:
             return int(np.prod(space.shape))
         case _:
             raise UnsupportedSpace(f"Actions of the space {space} cannot be chosen. {SUPPORTED} (A Box of floats.)")
+
+
+def _limits(space: gym.Space[Any]) -> tuple[Any, Any]:
+    """Of the whole numbers that a discrete kind holds; None for a Box."""
+    match space:
+        case spaces.Discrete():
+            return int(space.start), int(space.start) + int(space.n) - 1
+        case spaces.MultiDiscrete():
+            return space.start, space.start + space.nvec - 1
+        case spaces.MultiBinary():
+            return 0, 1
+        case _:
+            return None, None
 
 
 def _encode(space: gym.Space[Any], batch: Any) -> Array:

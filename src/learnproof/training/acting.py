@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from ..errors import UsageError
 from ..policies.actor import Mode, NetworkActor
 
 Array = np.ndarray[Any, Any]
@@ -45,6 +46,10 @@ class ActingCopy:
 
     def act(self, observation: Any, mode: Mode, memory: Array | None) -> Choice:
         """For one observation."""
+        if not self.policy.observations.is_single(observation):
+            raise UsageError(
+                "act() takes one observation, and this is a batch of them: act_many() acts on a batch, as a vector environment gives it."
+            )
         empty: Any = gym.vector.utils.create_empty_array(self.space, 1)
         batch = gym.vector.utils.concatenate(self.space, [observation], empty)
         chosen = self.act_many(batch, mode, None if memory is None else memory[None])
@@ -55,6 +60,9 @@ class ActingCopy:
     def act_many(self, observations: Any, mode: Mode, memory: Array | None) -> Choice:
         """For a batch, as a vector environment gives it."""
         actor = self.policy
+        if actor.observations.is_single(observations):
+            raise UsageError("act_many() takes a batch of observations, and this is one of them: act() acts on one.")
+        actor.observations.require_possible(observations)
         with self._drawing:
             acted = actor.act(observations, self.noise, mode, memory)
         assert acted.raw is not None

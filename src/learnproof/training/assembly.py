@@ -246,5 +246,5 @@ def _device(name: str) -> torch.device:
         return device
     except (RuntimeError, AssertionError) as error:
         raise SettingsError(
-            f"device = {name!r} cannot be used here: {str(error).splitlines()[0]} Use --device cpu."
+            f"device = {name!r} cannot be used here: {str(error).splitlines()[0].rstrip('.')}. Use --device cpu."
         ) from None

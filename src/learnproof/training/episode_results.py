@@ -78,6 +78,8 @@ class EpisodeReader:
     metric: str
 
     def read(self, episodes: Sequence[EpisodeResult]) -> list[ReadEpisode]:
+        if isinstance(episodes, EpisodeResult):
+            raise UsageError("One episode was given where a list of them is taken: give [episode].")
         given = list(episodes)
         if not given:
             raise UsageError(
@@ -257,7 +259,11 @@ class _Reading:
         try:
             array = np.asarray(given)
         except (ValueError, TypeError) as error:
-            raise self._refused(f"{name} cannot be read as an array: {error}. Are all steps of one shape?") from None
+            raise self._refused(
+                f"{name} cannot be read as an array: {str(error).rstrip('.')}. Are all steps of one shape?"
+            ) from None
+        if array.dtype == object and any(value is None for value in array.flat):
+            raise self._refused(f"{name} of step {next(i for i, v in enumerate(array.flat) if v is None)} is None.")
         if array.dtype != bool and not np.issubdtype(array.dtype, np.number):
             raise self._refused(f"{name} is of dtype {array.dtype}, which is not numbers. Are all steps of one shape?")
         return array

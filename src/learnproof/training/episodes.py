@@ -31,7 +31,7 @@ from ..policies.actor import Mode, NetworkActor
 from ..proof.performance import PairedScores
 from ..proof.verdict import Verdict, check_waivers
 from ..runs.about import describe_run
-from ..runs.checkpoint import Checkpoint
+from ..runs.checkpoint import STEP_FOLDER, Checkpoint
 from ..runs.folder import RunFolder, fresh_path
 from ..show.logged import LoggedDisplay
 from .acting import ActingCopy, Choice
@@ -91,11 +91,16 @@ class TrainingEngine:
         evaluation_env: str | AnyVectorEnv | None = None,
         learner_type: LearnerType | None = None,
     ) -> TrainingEngine:
-        """Go on from the newest checkpoint of an engine's folder, or from the one at `step`; what came after it is dropped.
+        """Go on from the newest checkpoint of an engine's folder, from the one at `step`, or from one that `save` gave; what came after it
+        is dropped.
 
         Spaces and an evaluation_env that were given as objects when it was made are given again.
         """
-        folder = RunFolder.open(Path(path))
+        path = Path(path)
+        saved = STEP_FOLDER.fullmatch(path.name)
+        if saved is not None and path.is_dir():  # what save() gave
+            path, step = path.parent.parent, int(saved[1]) if step is None else step
+        folder = RunFolder.open(path)
         settings = read_engine_settings(folder)
         engine = cls.__new__(cls)
         engine._assemble(

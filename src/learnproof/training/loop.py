@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from ..algorithms.learner import Rollout
 from ..algorithms.schedules import make_schedule
 from ..config import OffPolicySettings, OnPolicySettings, Settings
+from ..envs.kernel_cache import is_kept
 from ..envs.making import EnvironmentSource
 from ..errors import EnvironmentFault, TrainingFault
 from ..evidence import EnvironmentRestarted, Episode, Evaluation, Fault, NotSeen, RunStarted, RunStopped
@@ -189,7 +190,9 @@ class Trainer:
             stop = self._budget_spent()
             if stop is not None:
                 break
-            compiles = self.actor.compiled is not None and not self.learner.optimizer_steps
+            compiles = (
+                bool(self.learner.kernel) and not self.learner.optimizer_steps and not is_kept(self.learner.kernel)
+            )
             if compiles:
                 self.display.phase(
                     "the first rollout and update (their first use on a machine compiles them: about a minute)"

@@ -209,7 +209,7 @@ class Collector:
         except Exception as error:
             raise EnvironmentFault(
                 f"The environment {self.name} raised {type(error).__name__} at step {self.steps} of training: {error}. "
-                "No weights were changed by it. The traceback below is the environment's."
+                "No weights were changed by it. Its own traceback is shown beside this message."
             ) from error
         check_batch(self.env, answer, self.steps, self.name)
         return answer

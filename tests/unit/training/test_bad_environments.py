@@ -76,6 +76,8 @@ def test_unknown_environments_are_refused_with_a_suggestion():
 def test_unknown_settings_are_refused_with_a_suggestion():
     with pytest.raises(SettingsError, match=r"ppo\.learning_rate"):
         learnproof.train("CartPole-v1", **{"ppo.learning_rat": 1e-3})
+    with pytest.raises(SettingsError, match=r"policy\.hidden"):
+        learnproof.train("CartPole-v1", **{"policy.hidden": ()})
     with pytest.raises(SettingsError, match="steps"):
         learnproof.train("CartPole-v1", steps="many")
 

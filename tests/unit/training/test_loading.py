@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from small_runs import RUNS, settings_of
 from toy_environments import Corridor
@@ -12,6 +13,7 @@ from toy_environments import Corridor
 import learnproof
 from learnproof.envs.making import RegisteredEnvironment
 from learnproof.errors import LearnproofError, RunFolderError, SettingsError, UnknownEnvironment, UsageError
+from learnproof.policies.spaces import ObservationLayout
 from learnproof.runs.folder import RunFolder
 from learnproof.training.loading import open_policy
 
@@ -93,6 +95,24 @@ def test_a_missing_part_of_a_nested_observation_is_named(small_run):
     policy(whole)
     with pytest.raises(UsageError, match=r"observation\['lamp'\] is missing"):
         policy({key: value for key, value in whole.items() if key != "lamp"})
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_an_observation_that_is_not_finite_is_refused(small_run, value):
+    policy = learnproof.load_policy(small_run("dqn"))
+    for observation in (np.full(4, value), np.stack([np.zeros(4), np.full(4, value)])):
+        with pytest.raises(UsageError, match="finite numbers"):
+            policy(observation)
+
+
+@pytest.mark.parametrize("value", [-1, 3, 1.5])
+def test_a_choice_that_the_space_does_not_have_is_named(value):
+    layout = ObservationLayout(spaces.Dict({"place": spaces.Discrete(3), "speed": spaces.Box(-1, 1, (2,), np.float32)}))
+    layout.require_possible({"place": np.array([0, 2]), "speed": np.zeros((2, 2))})
+    with pytest.raises(
+        UsageError, match=rf"observation\['place'\] holds {value}, and it reads whole numbers of Discrete"
+    ):
+        layout.require_possible({"place": np.array([0, value]), "speed": np.zeros((2, 2))})
 
 
 @pytest.mark.parametrize(

@@ -479,6 +479,34 @@ class TestMaking:
         with TrainingEngine.load(tmp_path / "f", *WORLD) as engine:
             assert engine.progress.transitions == 20
 
+    def test_what_save_gives_can_be_loaded(self, tmp_path):
+        with small_engine(tmp_path / "e") as engine:
+            engine.train_step_now(made_up([20]))
+            saved = engine.save()
+            engine.train_step_now(made_up([30]))
+            engine.save()
+        with TrainingEngine.load(saved, *WORLD) as engine:
+            assert engine.progress.transitions == 20
+
+    def test_what_nobody_can_act_on_is_refused(self, engine):
+        with pytest.raises(UsageError, match="finite numbers"):
+            engine.act(np.full(9, np.nan))
+        with pytest.raises(UsageError, match="one observation of Box"):
+            engine.act(np.zeros(3))
+        with pytest.raises(UsageError, match="act_many"):
+            engine.act(np.zeros((2, 9)))
+        with pytest.raises(UsageError, match="act\\(\\) acts on one"):
+            engine.act_many(np.zeros(9))
+
+    def test_one_episode_is_no_list_of_them(self, engine):
+        with pytest.raises(UsageError, match=r"give \[episode\]"):
+            engine.train_step_now(made_up([5])[0])
+
+    def test_a_log_probability_that_is_missing_is_named_by_its_step(self, engine):
+        episode = made_up([3])[0]
+        with pytest.raises(EpisodeRefused, match="log_probs of step 1 is None"):
+            engine.train_step_now([replace(episode, log_probs=[-0.7, None, -0.7])])
+
     def test_a_closed_engine_says_so(self, tmp_path):
         engine = small_engine(tmp_path / "e")
         engine.close()
