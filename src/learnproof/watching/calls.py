@@ -169,7 +169,7 @@ class Calls:
         if self.graded and self.graded[0].update <= oldest:
             self.graded = [call for call in self.graded if call.update > oldest]
             self.graded_numbers = sum(_numbers(call) for call in self.graded)
-        if any(score.node is not None for score in self.scores):
+        if self.scores and any(score.node is not None for score in self.scores):
             self.scores = [score for score in self.scores if score.node is None or score.update > oldest]
 
     # ------------------------------------------------------------------ modules

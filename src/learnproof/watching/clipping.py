@@ -82,7 +82,7 @@ class Clipping:
         if self.session.inspecting:
             self.look_again(parameters)
         self.nothing += not parameters
-        self.clipped.update(id(parameter) for parameter in parameters)
+        self.clipped.update(map(id, parameters))
         if self.session.backwards > self.backwards_at_step:
             self.in_time += 1
         else:

@@ -13,7 +13,6 @@ help: fused optimizers and .data do not count them up.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 from .session import Session, reading, sense
@@ -21,6 +20,16 @@ from .session import Session, reading, sense
 NUMBERS = 8
 MOVES_TOLD = 64
 FOLLOWERS = 16
+
+
+class Numbers:
+    """Of a tensor of a type that memoryview does not know, read in its way."""
+
+    def __init__(self, flat: Any) -> None:
+        self.flat = flat
+
+    def __getitem__(self, at: int) -> float:
+        return float(self.flat.item(at))
 
 
 def attach(session: Session) -> None:
@@ -41,9 +50,9 @@ class Follower:
         self.looks = 0
         self.pulls = 0
         """Of so many looks before a step, those at which the leader stood elsewhere than after the step before."""
-        self.views: list[tuple[Callable[[int], float], int]] = []
-        """How a number is read, and its place."""
-        self.leader_views: list[tuple[Callable[[int], float], int]] = []
+        self.views: list[tuple[Any, int]] = []
+        """The numbers of a tensor, and the place of one."""
+        self.leader_views: list[tuple[Any, int]] = []
         self.statistics = _statistics(module), _statistics(leader)
         """Numbers of their buffers (running means) when they met."""
         self.pointers: tuple[int, ...] = ()
@@ -61,15 +70,15 @@ class Follower:
 
     @property
     def alive(self) -> bool:
-        return self.module is not None and self.leader is not None
+        return self._module() is not None and self._leader() is not None
 
     def look_up(self) -> None:
         """Make the views anew; `.data = ...` and load_state_dict(assign=True) leave old ones behind."""
         own, led = list(self.module.parameters()), list(self.leader.parameters())
         self.pointers = _pointers(own, led)
         places = _places([p.numel() for p in own])
-        self.views = [(own[tensor].detach().reshape(-1).numpy().item, at) for tensor, at in places]
-        self.leader_views = [(led[tensor].detach().reshape(-1).numpy().item, at) for tensor, at in places]
+        self.views = [(_numbers_of(own[tensor]), at) for tensor, at in places]
+        self.leader_views = [(_numbers_of(led[tensor]), at) for tensor, at in places]
         self.now = _read(self.views)
         self.leader_now = _read(self.leader_views)
 
@@ -277,8 +286,15 @@ def _places(sizes: list[int]) -> list[tuple[int, int]]:
     return places
 
 
-def _read(views: list[tuple[Callable[[int], float], int]]) -> list[float]:
-    return [number(at) for number, at in views]
+def _numbers_of(tensor: Any) -> Any:
+    """As they are whenever one is asked for. At every step some are: a memoryview gives one in half of the time that NumPy takes, and
+    knows single and double precision."""
+    flat = tensor.detach().reshape(-1).numpy()
+    return memoryview(flat) if flat.dtype.char in "fd" else Numbers(flat)
+
+
+def _read(views: list[tuple[Any, int]]) -> list[float]:
+    return [numbers[at] for numbers, at in views]
 
 
 def _statistics(module: Any) -> list[float]:
