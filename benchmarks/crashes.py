@@ -47,27 +47,27 @@ class Case:
 
 
 CASES = {
-    "ppo": Case(SHIPPED, 2_560),
+    "ppo": Case(SHIPPED, 6_144),
     "dqn": Case(
         (
             "learnproof/CartPole-v1", "--algorithm", "dqn", "--dqn.prioritised", "--dqn.n-step", "3", "--dqn.duelling",
             "--dqn.replay-size", "4000", "--dqn.learning-starts", "500", *SMALL_MEMORY,
         ),
-        2_048,
+        4_096,
     ),
     "sac": Case(
         (
             "learnproof/Pendulum-v1", "--algorithm", "sac", "--sac.replay-size", "4000", "--sac.learning-starts", "500",
             "--sac.minibatch-size", "64", "--sac.train-every", "4", *SMALL_MEMORY,
         ),
-        2_048,
+        4_096,
     ),
     "reinforce": Case(
         (
             "learnproof/CartPole-v1", "--algorithm", "reinforce", "--reinforce.n-steps", "64", "--reinforce.baseline-hidden", "32",
             "--reinforce.kl-coefficient", "0.01",
         ),
-        2_560,
+        6_144,
     ),
 }  # fmt: skip
 
@@ -130,7 +130,7 @@ def plan_kills(count: int, seed: int) -> list[str]:
     plan = []
     for number in range(count):
         point = POINTS[number // 2 % len(POINTS)]
-        plan.append(f"{point}:{rng.integers(1, 12)}" if number % 2 else f"random:{rng.uniform(0.2, 1.5):.3f}")
+        plan.append(f"{point}:{rng.integers(1, 12)}" if number % 2 else f"random:{rng.uniform(0.1, 0.7):.3f}")
     return plan
 
 

@@ -10,9 +10,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_killed_and_resumed_a_shipped_environment_ends_in_the_same_bytes(tmp_path):
-    train_with_kills(tmp_path / "calm", SHIPPED, 8192, [])
-    kills = ["mid-write:9", "random:1.5", "during-retention:2", "before-manifest:3", "after-rename:4"]
-    hunted = train_with_kills(tmp_path / "hunted", SHIPPED, 8192, kills)
+    train_with_kills(tmp_path / "calm", SHIPPED, 12_288, [])
+    kills = ["mid-write:9", "random:0.4", "during-retention:2", "before-manifest:3", "after-rename:4"]
+    hunted = train_with_kills(tmp_path / "hunted", SHIPPED, 12_288, kills)
     assert len(hunted.kills) == len(kills)
     assert digests(tmp_path / "hunted") == digests(tmp_path / "calm")
 
@@ -22,7 +22,7 @@ def test_killed_and_resumed_a_shipped_environment_ends_in_the_same_bytes(tmp_pat
 def test_so_does_every_other_algorithm(tmp_path, algorithm):
     words = CASES[algorithm].words
     train_with_kills(tmp_path / "calm", words, 6144, [])
-    hunted = train_with_kills(tmp_path / "hunted", words, 6144, ["mid-write:9", "random:1.5", "during-retention:2"])
+    hunted = train_with_kills(tmp_path / "hunted", words, 6144, ["mid-write:9", "random:0.4", "during-retention:2"])
     assert len(hunted.kills) == 3
     assert digests(tmp_path / "hunted") == digests(tmp_path / "calm")
 
