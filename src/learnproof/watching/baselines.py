@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .patches import leave_no_trace
+from .patches import Patches, leave_no_trace
 from .session import Session, reading
 
 ASKED = ("mean", "sum")
@@ -29,6 +29,7 @@ class Baselines:
         self.session = session
         self.kept: list[Any] = []
         self.replaced: dict[str, Any] = {}
+        self.patches = Patches()
 
     def move_to(self, child: Session) -> None:
         self.session = child
@@ -46,6 +47,18 @@ class Baselines:
             return
         for name in ASKED:
             self._replace(session.torch.Tensor, name, calls.is_compiling)
+        tracing = getattr(session.torch.jit, "_trace", None)
+        if tracing is not None:
+            self.patches.replace(tracing, "_create_interpreter_name_lookup_fn", self._tracing)
+
+    def _tracing(self, original: Any) -> Any:
+        """A tracer names values after the variables of whoever calls torch, which must not be ours: where one begins, we go."""
+
+        def create(*arguments: Any, **options: Any) -> Any:
+            self.close_window()
+            return original(*arguments, **options)
+
+        return create
 
     def _replace(self, kind: Any, name: str, aside: Any) -> None:
         if name in vars(kind):  # somebody else has put his own there
@@ -66,6 +79,7 @@ class Baselines:
         self.replaced[name] = asked
 
     def close_window(self) -> None:
+        self.patches.undo()
         kind = self.session.torch.Tensor
         for name, ours in self.replaced.items():
             if vars(kind).get(name) is ours:
